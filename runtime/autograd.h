@@ -1,19 +1,22 @@
 // Reverse-mode automatic differentiation (Griewank & Walther 2008).
 //
-// An op computes its result y and calls record(): that makes a node with one edge per input. backward() walks the nodes
-// from the last made to the first, without recursion; a node runs when all its gradients have come in. Leaves run as soon
-// as they are complete, so that hooks (data-parallel all-reduces) start while the rest of backward runs on.
+// An op computes its result y and calls record(): that makes a node with one edge per input. backward() walks
+// the nodes from the last made to the first, without recursion; a node runs when all its gradients have come
+// in. Leaves run as soon as they are complete, so that hooks (data-parallel all-reduces) start while the rest
+// of backward runs on.
 //
 // The lambda given to record returns one gradient per input, undefined where none is needed; the engine adds
 // contributions up, sums broadcast axes away, and releases the lambda's captures once it has run.
-// Captures are what stays alive: hold tensors in Saved, which checks that they were not changed in place meanwhile.
+// Captures are what stays alive: hold tensors in Saved, which checks that they were not changed in place
+// meanwhile.
 //
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = ...;
 //     return record("exp", y, {x}, [y = Saved(y)](const Tensor& dy) -> Tensors { return {mul(dy, y)}; });
 //   }
 //
-// Threads: graphs may be built and run backward in any thread, several at a time; leaves may be shared between them.
+// Threads: graphs may be built and run backward in any thread, several at a time; leaves may be shared
+// between them.
 #pragma once
 
 #include <cmath>
@@ -58,7 +61,7 @@ struct AutogradMeta {
   bool requires_grad = false;
   std::shared_ptr<Node> node;
   int output = 0;
-  Tensor grad;                      // leaves only, guarded by mutex
+  Tensor grad;  // leaves only, guarded by mutex
   std::vector<std::pair<int64_t, Hook>> hooks;
   std::weak_ptr<TensorImpl> tensor;  // the leaf itself, for hooks
   std::mutex mutex;
@@ -82,7 +85,8 @@ class NoGradGuard : public GradModeGuard {
   NoGradGuard() : GradModeGuard(false) {}
 };
 
-// Anomaly mode: the first op, forward or backward, that makes a NaN is an Error that names it. Slow: every result is read.
+// Anomaly mode: the first op, forward or backward, that makes a NaN is an Error that names it. Slow: every
+// result is read.
 class AnomalyGuard {
  public:
   AnomalyGuard() : previous_(thread_state().anomaly) { thread_state().anomaly = true; }
@@ -94,8 +98,8 @@ class AnomalyGuard {
   bool previous_;
 };
 
-// A tensor kept for backward: same storage, no history (so a node that saves its own output is no cycle). Reading it
-// throws if the storage was changed in place since.
+// A tensor kept for backward: same storage, no history (so a node that saves its own output is no cycle).
+// Reading it throws if the storage was changed in place since.
 class Saved {
  public:
   Saved() = default;
@@ -119,14 +123,18 @@ std::shared_ptr<Node> make_node(const char* op, std::span<const Tensor> inputs, 
 
 template <class F>
 Tensor record(const char* op, Tensor y, std::span<const Tensor> inputs, F&& backward) {
-  if (thread_state().anomaly) [[unlikely]] check_forward_anomaly(op, y);
+  if (thread_state().anomaly) [[unlikely]]
+    check_forward_anomaly(op, y);
   if (needs_grad(inputs))
-    make_node(op, inputs, {&y, 1})->backward = [f = std::forward<F>(backward)](const Tensors& dy) { return f(dy[0]); };
+    make_node(op, inputs, {&y, 1})->backward = [f = std::forward<F>(backward)](const Tensors& dy) {
+      return f(dy[0]);
+    };
   return y;
 }
 template <class F>
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, F&& backward) {
-  return record(op, std::move(y), std::span<const Tensor>(inputs.begin(), inputs.size()), std::forward<F>(backward));
+  return record(op, std::move(y), std::span<const Tensor>(inputs.begin(), inputs.size()),
+                std::forward<F>(backward));
 }
 // Several outputs: the lambda gets one gradient per output, undefined for those that did not take part.
 template <class F>
@@ -137,15 +145,15 @@ Tensors record_many(const char* op, Tensors ys, std::span<const Tensor> inputs, 
   return ys;
 }
 
-// Runs backward from `roots`, with `grads` their gradients (empty, or undefined entries: 1 for roots of one element).
-// Leaves get .grad, added to what is there. Unless retain_graph, everything saved is released on the way and a second
-// backward through it is an Error.
+// Runs backward from `roots`, with `grads` their gradients (empty, or undefined entries: 1 for roots of one
+// element). Leaves get .grad, added to what is there. Unless retain_graph, everything saved is released on
+// the way and a second backward through it is an Error.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 
-// Gradients of `roots` with respect to `inputs` (leaves or not), returned instead of accumulated; no .grad changes and no
-// hook fires. Undefined where an input does not take part.
-Tensors grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> grads = {},
-             bool retain_graph = false);
+// Gradients of `roots` with respect to `inputs` (leaves or not), returned instead of accumulated; no .grad
+// changes and no hook fires. Undefined where an input does not take part.
+Tensors grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,
+             std::span<const Tensor> grads = {}, bool retain_graph = false);
 
 // Calls hook(leaf) each time the gradient of `leaf` is complete in a backward, after it has been accumulated.
 int64_t add_post_accumulate_hook(const Tensor& leaf, Hook hook);

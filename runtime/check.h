@@ -1,5 +1,6 @@
-// Errors. LOCKSTEP_CHECK is for the caller's mistakes, LOCKSTEP_ASSERT for ours; both throw lockstep::Error, and after
-// any exception the engine is usable. A message reads "[op] what, got, expected": the op's name in brackets first.
+// Errors. LOCKSTEP_CHECK is for the caller's mistakes, LOCKSTEP_ASSERT for ours; both throw lockstep::Error,
+// and after any exception the engine is usable. A message reads "[op] what, got, expected": the op's name in
+// brackets first.
 #pragma once
 
 #include <sstream>
@@ -22,17 +23,19 @@ std::string concat(const Args&... args) {
 
 // Throws Error(message); out of line, so that a check costs the caller one predictable branch.
 [[noreturn]] void throw_error(const std::string& message);
-[[noreturn]] void throw_assert(const char* file, int line, const char* expression, const std::string& message);
+[[noreturn]] void throw_assert(const char* file, int line, const char* expression,
+                               const std::string& message);
 
 }  // namespace lockstep
 
-#define LOCKSTEP_CHECK(condition, ...)                                                             \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] ::lockstep::throw_error(::lockstep::concat(__VA_ARGS__));       \
+#define LOCKSTEP_CHECK(condition, ...)                          \
+  do {                                                          \
+    if (!(condition)) [[unlikely]]                              \
+      ::lockstep::throw_error(::lockstep::concat(__VA_ARGS__)); \
   } while (0)
 
-#define LOCKSTEP_ASSERT(condition, ...)                                                            \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]]                                                                 \
-      ::lockstep::throw_assert(__FILE__, __LINE__, #condition, ::lockstep::concat(__VA_ARGS__));   \
+#define LOCKSTEP_ASSERT(condition, ...)                                                          \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
+      ::lockstep::throw_assert(__FILE__, __LINE__, #condition, ::lockstep::concat(__VA_ARGS__)); \
   } while (0)

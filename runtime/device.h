@@ -1,4 +1,5 @@
-// Where a tensor lives: `cpu`, `cuda:i`, or `meta`, which knows shapes and counts bytes but allocates and computes nothing.
+// Where a tensor lives: `cpu`, `cuda:i`, or `meta`, which knows shapes and counts bytes but allocates and
+// computes nothing.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ size_t element_size(DType dtype) {
 }
 
 std::string_view name(DType dtype) {
-  constexpr std::string_view kNames[] = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"};
+  constexpr std::string_view kNames[] = {"float64", "float32", "float16", "bfloat16",
+                                         "int64",   "int32",   "uint8",   "bool"};
   return kNames[int(dtype)];
 }
 

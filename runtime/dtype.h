@@ -1,5 +1,5 @@
-// Element types. float16 is IEEE 754 binary16, bfloat16 the upper half of a float32; both are storage types: kernels load
-// them, compute in float and store with round-to-nearest-even.
+// Element types. float16 is IEEE 754 binary16, bfloat16 the upper half of a float32; both are storage types:
+// kernels load them, compute in float and store with round-to-nearest-even.
 #pragma once
 
 #include <bit>
@@ -44,7 +44,9 @@ inline float float16::to_float(uint16_t bits) {
   return _cvtsh_ss(bits);
 #else
   uint32_t sign = uint32_t(bits & 0x8000u) << 16, rest = bits & 0x7fffu;
-  if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) | (rest > 0x7c00u ? 0x400000u : 0u));
+  if (rest >= 0x7c00u)
+    return std::bit_cast<float>(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) |
+                                (rest > 0x7c00u ? 0x400000u : 0u));
   // Multiplying by 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal.
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(rest << 13) * 0x1p112f));
 #endif
@@ -66,28 +68,55 @@ inline uint16_t float16::from_float(float value) {
 #endif
 }
 
-size_t element_size(DType dtype);        // bytes
-std::string_view name(DType dtype);      // "float32", ... (bool is "bool")
+size_t element_size(DType dtype);    // bytes
+std::string_view name(DType dtype);  // "float32", ... (bool is "bool")
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 inline bool is_floating(DType dtype) { return dtype <= DType::bfloat16; }
 
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
-template <> struct DTypeOf<float16> { static constexpr DType value = DType::float16; };
-template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::int64; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::int32; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::uint8; };
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
-template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct DTypeOf<float16> {
+  static constexpr DType value = DType::float16;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::int32;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::boolean;
+};
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
 
 // The type in which values of T are computed: float for the 16-bit types, T itself otherwise.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-// Calls f.template operator()<T>() with the C++ type of `dtype`:  dispatch_float(x.dtype(), [&]<class T>() { ... });
+// Calls f.template operator()<T>() with the C++ type of `dtype`:  dispatch_float(x.dtype(), [&]<class T>() {
+// ... });
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {

@@ -1,11 +1,14 @@
 // Loops of the CPU kernels over operands of one shape, with any strides (0 where an operand is broadcast).
 //
-//   cpu::map<float, float, float>(y, [](float a, float b) { return a + b; }, a, b);   // y = f(a, b), broadcast to y
+//   cpu::map<float, float, float>(y, [](float a, float b) { return a + b; }, a, b);   // y = f(a, b),
+//   broadcast to y
 //
-// Elements are loaded as Compute<T>, so f sees float for the 16-bit types. Work is cut as in Note [Fixed chunks].
+// Elements are loaded as Compute<T>, so f sees float for the 16-bit types. Work is cut as in Note [Fixed
+// chunks].
 #pragma once
 
 #include <array>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -14,8 +17,8 @@
 
 namespace lockstep::cpu {
 
-// Axes of one iteration over N operands: merged where every operand permits it, size-1 axes dropped, the last innermost.
-// ndim >= 1.
+// Axes of one iteration over N operands: merged where every operand permits it, size-1 axes dropped, the last
+// innermost. ndim >= 1.
 template <int N>
 struct Loop {
   Shape shape;
@@ -34,7 +37,8 @@ Loop<N> make_loop(const Shape& shape, const std::array<const Tensor*, N>& operan
     LOCKSTEP_ASSERT(lead >= 0, "operand ", x.shape(), " for loop ", shape);
     full[k] = Strides(shape.size(), 0);
     for (int i = 0; i < x.ndim(); i++) {
-      LOCKSTEP_ASSERT(x.shape()[i] == shape[lead + i] || x.shape()[i] == 1, "operand ", x.shape(), " for loop ", shape);
+      LOCKSTEP_ASSERT(x.shape()[i] == shape[lead + i] || x.shape()[i] == 1, "operand ", x.shape(),
+                      " for loop ", shape);
       full[k][lead + i] = x.shape()[i] == 1 ? 0 : x.strides()[i];
     }
   }
@@ -57,8 +61,8 @@ Loop<N> make_loop(const Shape& shape, const std::array<const Tensor*, N>& operan
   return loop;
 }
 
-// Calls row(offsets, length) for the innermost rows of elements [begin, end) of the loop; offsets[k] is where operand k
-// starts, in elements.
+// Calls row(offsets, length) for the innermost rows of elements [begin, end) of the loop; offsets[k] is where
+// operand k starts, in elements.
 template <int N, class Row>
 void for_rows(const Loop<N>& loop, int64_t begin, int64_t end, Row&& row) {
   int last = loop.shape.size() - 1;
@@ -87,10 +91,12 @@ void for_rows(const Loop<N>& loop, int64_t begin, int64_t end, Row&& row) {
 
 namespace detail {
 
-// One row. The strides that matter are made constants, so that the compiler vectorises: all 1, or one input constant.
+// One row. The strides that matter are made constants, so that the compiler vectorises: all 1, or one input
+// constant.
 template <class Out, class... In, class F, size_t... K>
-inline void map_row(int64_t length, Out* y, int64_t y_stride, const std::array<int64_t, sizeof...(In) + 1>& strides, F& f,
-                    std::index_sequence<K...>, const In*... x) {
+inline void map_row(int64_t length, Out* y, int64_t y_stride,
+                    const std::array<int64_t, sizeof...(In) + 1>& strides, F& f, std::index_sequence<K...>,
+                    const In*... x) {
   using Result = Compute<Out>;
   if (y_stride == 1 && ((strides[K + 1] == 1) && ...)) {
 #pragma omp simd
@@ -102,17 +108,20 @@ inline void map_row(int64_t length, Out* y, int64_t y_stride, const std::array<i
     if (y_stride == 1 && strides[1] == 1 && strides[2] == 0) {
       const auto constant = Compute<std::decay_t<decltype(*b)>>(*b);
 #pragma omp simd
-      for (int64_t i = 0; i < length; i++) y[i] = Out(Result(f(Compute<std::decay_t<decltype(*a)>>(a[i]), constant)));
+      for (int64_t i = 0; i < length; i++)
+        y[i] = Out(Result(f(Compute<std::decay_t<decltype(*a)>>(a[i]), constant)));
       return;
     }
     if (y_stride == 1 && strides[1] == 0 && strides[2] == 1) {
       const auto constant = Compute<std::decay_t<decltype(*a)>>(*a);
 #pragma omp simd
-      for (int64_t i = 0; i < length; i++) y[i] = Out(Result(f(constant, Compute<std::decay_t<decltype(*b)>>(b[i]))));
+      for (int64_t i = 0; i < length; i++)
+        y[i] = Out(Result(f(constant, Compute<std::decay_t<decltype(*b)>>(b[i]))));
       return;
     }
   }
-  for (int64_t i = 0; i < length; i++) y[i * y_stride] = Out(Result(f(Compute<In>(x[i * strides[K + 1]])...)));
+  for (int64_t i = 0; i < length; i++)
+    y[i * y_stride] = Out(Result(f(Compute<In>(x[i * strides[K + 1]])...)));
 }
 
 }  // namespace detail
@@ -135,7 +144,8 @@ void map(Tensor& y, F f, const Inputs&... inputs) {
                                     (std::get<K>(pointers) + at[K + 1])...);
       });
     });
-  }(std::make_index_sequence<sizeof...(In)>{});
+  }
+  (std::make_index_sequence<sizeof...(In)>{});
 }
 
 }  // namespace lockstep::cpu

@@ -31,7 +31,7 @@ void parallel_chunks(int64_t chunks, FunctionRef<void(int64_t)> body) {
   int64_t failed_chunk = chunks;
   std::mutex failure_mutex;
   const ThreadState state = thread_state();
-#pragma omp parallel num_threads(int(std::min<int64_t>(chunks, omp_get_max_threads())))
+#pragma omp parallel num_threads(int(std::min <int64_t>(chunks, omp_get_max_threads())))
   {
     ThreadStateGuard guard(state);
 #pragma omp for schedule(static)

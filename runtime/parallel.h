@@ -1,8 +1,8 @@
 // Threads of the CPU back end: one OpenMP pool, shared with oneDNN.
 //
-// Note [Fixed chunks]. The range is cut into chunks by its length and `grain` alone, never by the number of threads, and
-// whatever is reduced across chunks is combined in the order of the chunks. So every result has the same bits for any
-// number of threads.
+// Note [Fixed chunks]. The range is cut into chunks by its length and `grain` alone, never by the number of
+// threads, and whatever is reduced across chunks is combined in the order of the chunks. So every result has
+// the same bits for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace lockstep {
 int num_threads();
 void set_num_threads(int threads);  // for the calling thread and the workers it starts; throws below 1
 
-// A reference to a callable: what std::function would be without the allocation. The callable must outlive the call.
+// A reference to a callable: what std::function would be without the allocation. The callable must outlive
+// the call.
 template <class Signature>
 class FunctionRef;
 template <class R, class... Args>
@@ -24,7 +25,9 @@ class FunctionRef<R(Args...)> {
   template <class F>
   FunctionRef(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
+        call_([](void* object, Args... args) -> R {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(args...);
+        }) {}
   R operator()(Args... args) const { return call_(object_, args...); }
 
  private:
@@ -32,11 +35,13 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-// Calls body(chunk) for every chunk in [0, chunks), on all threads; serially inside another parallel region. Workers see
-// the caller's ThreadState. The first exception (by chunk) is rethrown here after all chunks have ended.
+// Calls body(chunk) for every chunk in [0, chunks), on all threads; serially inside another parallel region.
+// Workers see the caller's ThreadState. The first exception (by chunk) is rethrown here after all chunks have
+// ended.
 void parallel_chunks(int64_t chunks, FunctionRef<void(int64_t)> body);
 
-inline constexpr int64_t kElementGrain = 16384;  // elements of a cheap elementwise loop worth handing to a thread
+inline constexpr int64_t kElementGrain =
+    16384;  // elements of a cheap elementwise loop worth handing to a thread
 
 // Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), ... of [0, n).
 template <class F>

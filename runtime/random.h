@@ -1,6 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
-// Element i of a call that starts at offset o is lane i % 4 of block o + i / 4, so the numbers are the same for any number
-// of threads and on every device; a state is (seed, offset).
+// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+// 3"). Element i of a call that starts at offset o is lane i % 4 of block o + i / 4, so the numbers are the
+// same for any number of threads and on every device; a state is (seed, offset).
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@ namespace lockstep {
 struct Philox {
   uint64_t seed = 0;
   LOCKSTEP_HD std::array<uint32_t, 4> operator()(uint64_t block, uint64_t stream = 0) const {
-    uint32_t x0 = uint32_t(block), x1 = uint32_t(block >> 32), x2 = uint32_t(stream), x3 = uint32_t(stream >> 32);
+    uint32_t x0 = uint32_t(block), x1 = uint32_t(block >> 32), x2 = uint32_t(stream),
+             x3 = uint32_t(stream >> 32);
     uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
     for (int round = 0; round < 10; round++) {
       uint64_t a = uint64_t(0xD2511F53u) * x0, b = uint64_t(0xCD9E8D57u) * x2;
@@ -75,8 +76,8 @@ class GeneratorGuard {
 };
 
 // In place, from generator(); floating dtypes. Not recorded.
-void uniform_(Tensor& x, double low = 0, double high = 1);   // [low, high)
-void normal_(Tensor& x, double mean = 0, double std = 1);    // Box & Muller 1958
+void uniform_(Tensor& x, double low = 0, double high = 1);  // [low, high)
+void normal_(Tensor& x, double mean = 0, double std = 1);   // Box & Muller 1958
 Tensor rand(const Shape& shape, DType dtype = DType::float32, Device device = {});
 Tensor randn(const Shape& shape, DType dtype = DType::float32, Device device = {});
 

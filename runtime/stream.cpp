@@ -6,7 +6,8 @@ namespace lockstep {
 namespace {
 
 void require_available(Device device) {
-  LOCKSTEP_CHECK(device.type != DeviceType::cuda, "[device] ", device, " is not available: this build has no CUDA back end");
+  LOCKSTEP_CHECK(device.type != DeviceType::cuda, "[device] ", device,
+                 " is not available: this build has no CUDA back end");
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Tensor: a shared handle to {storage, offset, shape, strides, dtype, device}. Copying a Tensor copies the handle.
+// Tensor: a shared handle to {storage, offset, shape, strides, dtype, device}. Copying a Tensor copies the
+// handle.
 //
-// Views (reshape, transpose, slice, ...) share the storage and its version counter, which every in-place change raises:
-// autograd uses it to catch a saved tensor that was changed. Views are differentiable.
-// A handle may be used from one thread at a time; different handles to one storage may be read from several.
+// Views (reshape, transpose, slice, ...) share the storage and its version counter, which every in-place
+// change raises: autograd uses it to catch a saved tensor that was changed. Views are differentiable. A
+// handle may be used from one thread at a time; different handles to one storage may be read from several.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ struct AutogradMeta;  // autograd.h
 
 struct Storage {
   Memory memory;
-  void* data = nullptr;         // null on meta and for 0 bytes
+  void* data = nullptr;  // null on meta and for 0 bytes
   size_t bytes = 0;
   Device device;
   std::shared_ptr<void> owner;  // set when the memory is not ours: Tensor::wrap
@@ -48,7 +49,8 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
-  // A tensor over memory of the caller, row-major, at least numel * element_size bytes, kept alive by `owner`.
+  // A tensor over memory of the caller, row-major, at least numel * element_size bytes, kept alive by
+  // `owner`.
   static Tensor wrap(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner = nullptr);
 
   bool defined() const { return impl_ != nullptr; }
@@ -88,9 +90,10 @@ class Tensor {
   Tensor flatten(int64_t first_axis = 0) const;
   Tensor transpose(int64_t axis_a, int64_t axis_b) const;
   Tensor permute(const Shape& axes) const;
-  Tensor slice(int64_t axis, int64_t begin, int64_t end, int64_t step = 1) const;  // clamped as in Python; step > 0
-  Tensor select(int64_t axis, int64_t index) const;                              // drops the axis
-  Tensor expand(const Shape& shape) const;                                       // size-1 axes and new leading ones
+  Tensor slice(int64_t axis, int64_t begin, int64_t end,
+               int64_t step = 1) const;              // clamped as in Python; step > 0
+  Tensor select(int64_t axis, int64_t index) const;  // drops the axis
+  Tensor expand(const Shape& shape) const;           // size-1 axes and new leading ones
   Tensor squeeze(int64_t axis) const;
   Tensor unsqueeze(int64_t axis) const;
 
@@ -100,13 +103,15 @@ class Tensor {
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
 
-  // In place. A change of a tensor that needs a gradient is recorded; of a leaf or of a view that needs one, refused.
+  // In place. A change of a tensor that needs a gradient is recorded; of a leaf or of a view that needs one,
+  // refused.
   Tensor& fill_(double value);
   Tensor& zero_() { return fill_(0); }
-  Tensor& copy_(const Tensor& source);                        // broadcast and converted
-  Tensor& add_(const Tensor& other, double alpha = 1);        // += alpha * other
+  Tensor& copy_(const Tensor& source);                  // broadcast and converted
+  Tensor& add_(const Tensor& other, double alpha = 1);  // += alpha * other
   Tensor& mul_(double factor);
-  // Replaces storage, shape and dtype behind this handle and all its copies (Module::to, loading); not recorded.
+  // Replaces storage, shape and dtype behind this handle and all its copies (Module::to, loading); not
+  // recorded.
   void set_data(const Tensor& source);
 
   // Autograd; see autograd.h.

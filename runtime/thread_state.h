@@ -1,5 +1,5 @@
-// What a thread carries implicitly. parallel_for hands the caller's state to its workers and takes it back afterwards, so
-// that a pool thread neither misses the caller's no_grad nor leaks it into its next task.
+// What a thread carries implicitly. parallel_for hands the caller's state to its workers and takes it back
+// afterwards, so that a pool thread neither misses the caller's no_grad nor leaks it into its next task.
 #pragma once
 
 namespace lockstep {
