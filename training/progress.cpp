@@ -113,19 +113,20 @@ std::string Progress::line(bool bar) const {
       format("epoch %lld/%lld ", static_cast<long long>(epoch_ + 1), static_cast<long long>(epochs_));
   if (bar) {
     int filled = std::clamp(int(part * kBarWidth), 0, kBarWidth);
-    text += "[" + std::string(size_t(filled), '=');
-    if (filled < kBarWidth) text += ">" + std::string(size_t(kBarWidth - filled - 1), ' ');
-    text += "]";
+    text += '[';
+    text.append(size_t(filled), '=');
+    if (filled < kBarWidth) text.append(1, '>').append(size_t(kBarWidth - filled - 1), ' ');
+    text += ']';
   }
   text += format(" %3.0f %%  loss %.4f  accuracy %.2f %%", 100 * part, loss_, 100 * accuracy_);
-  text += "  " + format_count(int64_t(epoch_samples_per_second())) + " images/s";
+  text.append("  ").append(format_count(int64_t(epoch_samples_per_second()))).append(" images/s");
   // By the wall clock, so that the evaluations between the epochs are part of the estimate once one has been
   // seen.
   int64_t done = epoch_ * steps_per_epoch_ + step_ - first_step_;
   int64_t left = epochs_ * steps_per_epoch_ - first_step_ - done;
   if (done > 0) {
     double step_seconds = (options_.seconds() - start_seconds_) / double(done);
-    text += "  " + format_duration(step_seconds * double(left)) + " left";
+    text.append("  ").append(format_duration(step_seconds * double(left))).append(" left");
   }
   return text + format("  %.0f MB", double(resident_bytes()) / 1e6);
 }
@@ -159,10 +160,13 @@ std::string format_duration(double seconds) {
 }
 
 std::string format_count(int64_t count) {
-  std::string digits = std::to_string(count);
-  for (int64_t at = int64_t(digits.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3)
-    digits.insert(size_t(at), ",");
-  return digits;
+  std::string digits = std::to_string(count), text;
+  for (size_t i = 0; i < digits.size(); i++) {
+    bool first = text.empty() || text == "-";
+    if (!first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 }  // namespace lockstep
