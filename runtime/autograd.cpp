@@ -13,7 +13,13 @@ namespace {
 
 constexpr uint64_t kLeafSequence = UINT64_MAX;
 
-thread_local const char* running_op = nullptr;  // whose backward lambda runs in this thread
+class BackwardRun;
+// Whose backward lambda runs in this thread.
+struct Running {
+  const Node* node = nullptr;
+  BackwardRun* run = nullptr;
+};
+thread_local Running running;
 
 uint64_t next_sequence() {
   static std::atomic<uint64_t> counter{0};
@@ -53,7 +59,9 @@ void accumulate_leaf(const std::shared_ptr<AutogradMeta>& meta, Tensor&& gradien
   std::vector<std::pair<int64_t, Hook>> hooks;
   {
     std::lock_guard lock(meta->mutex);
-    if (meta->grad.defined()) {
+    if (meta->grad.defined() && meta->grad.same_as(gradient)) {
+      meta->grad.bump_version();  // added in place: accumulation_target
+    } else if (meta->grad.defined()) {
       LOCKSTEP_DISPATCH(current_stream(meta->grad.device()), accumulate, gradient, 1.0, meta->grad);
       meta->grad.bump_version();
     } else {
@@ -95,6 +103,16 @@ class BackwardRun {
       process(pending);
     }
     return std::move(captured_);
+  }
+
+  // The leaf's gradient if what the running node returns for this input is all that is still to come.
+  Tensor accumulation_target(const Edge& edge) {
+    if (!accumulate_ || !edge.node || edge.node->sequence != kLeafSequence) return {};
+    const Pending& pending = pending_.find(edge.node.get())->second;
+    auto meta = edge.node->leaf.lock();
+    if (pending.dependencies != 1 || !pending.grads.empty() || !meta) return {};
+    std::lock_guard lock(meta->mutex);
+    return meta->grad;
   }
 
  private:
@@ -154,8 +172,7 @@ class BackwardRun {
       if (auto meta = node->leaf.lock()) accumulate_leaf(meta, std::move(grads[0]));
       return;
     }
-    Tensors results(node->edges.size());
-    if (!grads.empty()) results = call(*node, grads);
+    Tensors results = grads.empty() ? Tensors(node->edges.size()) : call(*node, grads);
     std::vector<Edge> edges;
     if (retain_graph_) {
       edges = node->edges;
@@ -170,11 +187,11 @@ class BackwardRun {
   }
 
   Tensors call(const Node& node, const Tensors& grads) {
-    struct RunningOp {  // for the message of Saved::get
-      explicit RunningOp(const char* op) : previous(std::exchange(running_op, op)) {}
-      ~RunningOp() { running_op = previous; }
-      const char* previous;
-    } guard(node.op);
+    struct RunningGuard {
+      explicit RunningGuard(Running now) : previous(std::exchange(running, now)) {}
+      ~RunningGuard() { running = previous; }
+      Running previous;
+    } guard({&node, this});
     Tensors results = node.backward(grads);
     LOCKSTEP_CHECK(results.size() == node.edges.size(), "[", node.op, "] backward returned ", results.size(),
                    " gradients, expected ", node.edges.size());
@@ -274,7 +291,7 @@ Saved::Saved(const Tensor& tensor) {
 
 const Tensor& Saved::get() const {
   LOCKSTEP_CHECK(!tensor_.defined() || tensor_.version() == version_, "[",
-                 running_op ? running_op : "autograd",
+                 running.node ? running.node->op : "autograd",
                  "] a saved tensor was modified in place after the forward pass: shape ", tensor_.shape(),
                  ", version ", tensor_.version(), ", expected ", version_);
   return tensor_;
@@ -371,6 +388,11 @@ void Tensor::backward(const Tensor& grad, bool retain_graph) const {
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads, bool retain_graph) {
   run_backward("backward", roots, grads, {}, retain_graph, true);
+}
+
+Tensor accumulation_target(size_t input) {
+  LOCKSTEP_ASSERT(running.run && input < running.node->edges.size(), "input ", input);
+  return running.run->accumulation_target(running.node->edges[input]);
 }
 
 Tensors grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> grads,

@@ -150,6 +150,12 @@ Tensors record_many(const char* op, Tensors ys, std::span<const Tensor> inputs, 
 // the way and a second backward through it is an Error.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 
+// For the lambda of a node, while it runs: the gradient that leaf number `input` has already, to be added to
+// in place (beta = 1 of a matrix product), so that accumulating over micro-batches costs no extra pass. The
+// lambda adds to it and returns this same tensor. Undefined where that is not possible; then the lambda
+// returns a tensor of its own as usual.
+Tensor accumulation_target(size_t input);
+
 // Gradients of `roots` with respect to `inputs` (leaves or not), returned instead of accumulated; no .grad
 // changes and no hook fires. Undefined where an input does not take part.
 Tensors grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,

@@ -58,8 +58,7 @@ inline uint16_t float16::from_float(float value) {
 #else
   uint32_t word = std::bit_cast<uint32_t>(value), sign = (word >> 16) & 0x8000u;
   float magnitude = std::bit_cast<float>(word & 0x7fffffffu);
-  if (!(magnitude <= 0x1p128f) || magnitude >= 65520.0f)
-    return uint16_t(sign | (magnitude != magnitude ? 0x7e00u : 0x7c00u));
+  if (!(magnitude < 65520.0f)) return uint16_t(sign | (magnitude != magnitude ? 0x7e00u : 0x7c00u));
   if (magnitude < 0x1p-14f)  // subnormal: adding 0.5 leaves the rounded mantissa in the low bits
     return uint16_t(sign | (std::bit_cast<uint32_t>(magnitude + 0.5f) - 0x3f000000u));
   uint32_t bits = std::bit_cast<uint32_t>(magnitude);
