@@ -31,7 +31,8 @@ void parallel_chunks(int64_t chunks, FunctionRef<void(int64_t)> body) {
   int64_t failed_chunk = chunks;
   std::mutex failure_mutex;
   const ThreadState state = thread_state();
-#pragma omp parallel num_threads(int(std::min <int64_t>(chunks, omp_get_max_threads())))
+// Always the whole team, whatever the number of chunks: libgomp ends and starts threads when its size changes.
+#pragma omp parallel
   {
     ThreadStateGuard guard(state);
 #pragma omp for schedule(static)
