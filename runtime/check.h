@@ -14,7 +14,11 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-template <class... Args>
+template <class T>
+concept Printable = requires(std::ostream& out, const T& value) { out << value; };
+
+// The text of a message. (Lists of tensors are not printable: they are joined by the op of this name.)
+template <Printable... Args>
 std::string concat(const Args&... args) {
   std::ostringstream out;
   (out << ... << args);

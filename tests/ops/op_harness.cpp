@@ -107,7 +107,7 @@ void check_gradients(const OpRow& row) {
   if (!differentiable(row) || !row.gradcheck) return;
   Tensors inputs = make_inputs(row, DType::float64), checked;
   for (size_t i = 0; i < inputs.size(); i++)
-    if (takes_gradient(row.inputs[i])) checked.push_back(inputs[i]);
+    if (takes_gradient(row.inputs[i])) checked.push_back(inputs[i].set_requires_grad());
   auto f = [&](const Tensors& x) {
     Tensors all = inputs;
     for (size_t i = 0, at = 0; i < inputs.size(); i++)
