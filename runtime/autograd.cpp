@@ -373,11 +373,17 @@ Tensor Tensor::grad() const {
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
+  if (!grad.defined()) {  // a frozen leaf may forget its gradient too
+    if (AutogradMeta* meta = impl().autograd.get()) {
+      std::lock_guard lock(meta->mutex);
+      meta->grad = {};
+    }
+    return;
+  }
   AutogradMeta& meta = leaf_meta("set_grad", *this);
-  LOCKSTEP_CHECK(
-      !grad.defined() || (grad.shape() == shape() && grad.dtype() == dtype() && grad.device() == device()),
-      "[set_grad] got ", grad.shape(), " ", grad.dtype(), " on ", grad.device(), ", expected ", shape(), " ",
-      dtype(), " on ", device());
+  LOCKSTEP_CHECK(grad.shape() == shape() && grad.dtype() == dtype() && grad.device() == device(),
+                 "[set_grad] got ", grad.shape(), " ", grad.dtype(), " on ", grad.device(), ", expected ",
+                 shape(), " ", dtype(), " on ", device());
   std::lock_guard lock(meta.mutex);
   meta.grad = grad;
 }
