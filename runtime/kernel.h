@@ -4,6 +4,13 @@
 
 #include "lockstep/runtime/stream.h"
 
+// Small functions that kernels of both kinds call.
+#ifdef __CUDACC__
+#define LOCKSTEP_HD __host__ __device__
+#else
+#define LOCKSTEP_HD
+#endif
+
 #ifdef LOCKSTEP_CUDA
 #define LOCKSTEP_KERNEL(name, ...) \
   namespace cpu {                  \

@@ -10,12 +10,6 @@
 #include "lockstep/runtime/kernel.h"
 #include "lockstep/runtime/tensor.h"
 
-#ifdef __CUDACC__
-#define LOCKSTEP_HD __host__ __device__
-#else
-#define LOCKSTEP_HD
-#endif
-
 namespace lockstep {
 
 struct Philox {
