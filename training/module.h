@@ -7,7 +7,7 @@
 //       register_module("conv", conv);
 //       register_module("out", out);
 //     }
-//     Tensor forward(const Tensor& x) override { return out(max_pool2d(relu(conv(x)), {2, 2}).flatten(1)); }
+//     Tensor forward(const Tensor& x) override { return out(max_pool2d(relu(conv(x))).flatten(1)); }
 //   };
 //
 // Children are members of the module that registers them, so modules are neither copied nor moved. Names are
@@ -68,8 +68,8 @@ class Module {
   // afterwards as it was.
   std::string summary(const Shape& input_shape, DType input_dtype = DType::float32);
 
-  virtual std::string describe()
-      const;                      // one line, without children: "Linear(784, 10)"; by default the type's name
+  // One line, without children: "Linear(784, 10)". By default the type's name.
+  virtual std::string describe() const;
   std::string type_name() const;  // "Linear"
   friend std::ostream& operator<<(std::ostream& out, const Module& module);
 
