@@ -40,10 +40,12 @@ bool contains_nan(const Tensor& x) {
   return found;
 }
 
-// Nobody else can see these values: they may be kept, and changed in place.
+// Nobody else can see these values: they may be kept, and changed in place. A piece of a larger storage is
+// not kept, as that would keep the whole.
 bool is_exclusive(const Tensor& x) {
   return x.handle().use_count() == 1 && x.storage().use_count() == 1 &&
-         x.storage()->memory.data() == x.storage()->data && x.is_contiguous();
+         x.storage()->memory.data() == x.storage()->data && x.storage()->bytes == x.bytes() &&
+         x.is_contiguous();
 }
 
 void add_into(Tensor& sum, Tensor&& term) {

@@ -80,6 +80,7 @@ Tensor Tensor::reshape(const Shape& requested) const {
 }
 
 Tensor Tensor::flatten(int64_t first_axis) const {
+  if (ndim() == 0) return reshape({1});
   int first = normalize_axis("flatten", first_axis, shape());
   Shape target(std::span(shape().begin(), size_t(first)));
   target.push_back(Shape(std::span(shape().begin() + first, size_t(ndim() - first))).numel());
