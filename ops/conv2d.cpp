@@ -144,8 +144,8 @@ namespace {
 
 // double has one plan.
 template <class T>
-ConvPlan plan_for(ConvDirection direction, const ConvGeometry& g) {
-  return std::is_same_v<T, float> ? choose_plan(direction, g) : ConvPlan::im2col;
+ConvPlan plan_for(ConvDirection direction, const ConvGeometry& g, bool bias = false) {
+  return std::is_same_v<T, float> ? choose_plan(direction, g, bias) : ConvPlan::im2col;
 }
 
 }  // namespace
@@ -160,8 +160,8 @@ void conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& bias, const 
   if (y.numel() == 0) return;
   const ConvGeometry g = make_geometry(x.shape(), w.shape(), options);
   dispatch_wide(y.dtype(), [&]<class T>() {
-    conv_forward(plan_for<T>(ConvDirection::forward, g), g, x.data<T>(), w.data<T>(), data_or_null<T>(bias),
-                 relu, y.data<T>());
+    conv_forward(plan_for<T>(ConvDirection::forward, g, bias.defined()), g, x.data<T>(), w.data<T>(),
+                 data_or_null<T>(bias), relu, y.data<T>());
   });
 }
 

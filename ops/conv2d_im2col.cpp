@@ -5,8 +5,6 @@
 
 #include "lockstep/ops/conv2d_plans.h"
 #include "lockstep/ops/gemm.h"
-#include "lockstep/runtime/allocator.h"
-#include "lockstep/runtime/parallel.h"
 
 namespace lockstep::cpu {
 namespace {
@@ -74,9 +72,8 @@ void scatter_patches(const ConvGeometry& g, int64_t group, int64_t begin, int64_
 }
 
 template <class T>
-Memory patch_memory(const ConvGeometry& g) {
-  if (is_pointwise(g)) return {};
-  return Memory(Device(), size_t(block_rows(g) * g.Q * g.R * g.S * g.group_channels()) * sizeof(T));
+size_t patch_bytes(const ConvGeometry& g) {
+  return is_pointwise(g) ? 0 : size_t(block_rows(g) * g.Q * g.R * g.S * g.group_channels()) * sizeof(T);
 }
 
 // Calls block(begin, end) for the blocks of rows of one sample.
@@ -93,10 +90,10 @@ void im2col_forward(const ConvGeometry& g, const T* x, const T* w, const T* bias
   const int64_t depth = g.R * g.S * g.group_channels(), outputs = g.K / g.groups;
   const int64_t rows = block_rows(g), blocks = (g.P + rows - 1) / rows;
   const int64_t items = g.N * blocks, grain = std::max<int64_t>(1, items / 64);
+  const ThreadScratch scratch(patch_bytes<T>(g));
   run_chunks(g, (items + grain - 1) / grain, [&](int64_t chunk) {
     const int64_t first = chunk * grain, last = std::min(items, first + grain);
-    Memory memory = patch_memory<T>(g);
-    T* columns = static_cast<T*>(memory.data());
+    T* columns = static_cast<T*>(scratch.get());
     for (int64_t item = first; item < last; item++) {
       const int64_t begin = item % blocks * rows, end = std::min(g.P, begin + rows);
       const T* x_n = x + item / blocks * g.x_sample();
@@ -110,8 +107,7 @@ void im2col_forward(const ConvGeometry& g, const T* x, const T* w, const T* bias
         gemm_tile<T>(false, true, (end - begin) * g.Q, outputs, depth, 1, a, lda, w + k * depth, depth, 0,
                      y_n + k, g.K, bias ? bias + k : nullptr);
       }
-      if (relu)
-        for (int64_t i = 0; i < (end - begin) * g.Q * g.K; i++) y_n[i] = y_n[i] < 0 ? T(0) : y_n[i];
+      if (relu) relu_in_place(y_n, (end - begin) * g.Q * g.K);
     }
   });
 }
@@ -120,9 +116,9 @@ template <class T>
 void im2col_backward_input(const ConvGeometry& g, const T* dy, const T* w, T* dx) {
   const int64_t depth = g.R * g.S * g.group_channels(), outputs = g.K / g.groups;
   const ConvChunks chunks = conv_chunks(ConvDirection::backward_input, g);
+  const ThreadScratch scratch(patch_bytes<T>(g));
   run_chunks(g, chunks.count, [&](int64_t chunk) {
-    Memory memory = patch_memory<T>(g);
-    T* columns = static_cast<T*>(memory.data());
+    T* columns = static_cast<T*>(scratch.get());
     for (int64_t n = chunk * chunks.samples; n < std::min(g.N, (chunk + 1) * chunks.samples); n++) {
       T* dx_n = dx + n * g.x_sample();
       if (!is_pointwise(g)) std::memset(dx_n, 0, size_t(g.x_sample()) * sizeof(T));
@@ -147,9 +143,9 @@ void im2col_backward_weight(const ConvGeometry& g, const T* x, const T* dy, T* d
   const ConvChunks chunks = conv_chunks(ConvDirection::backward_weight, g);
   Memory partial_memory(Device(), size_t(chunks.count * g.weights()) * sizeof(T));
   T* partials = static_cast<T*>(partial_memory.data());
+  const ThreadScratch scratch(patch_bytes<T>(g));
   run_chunks(g, chunks.count, [&](int64_t chunk) {
-    Memory memory = patch_memory<T>(g);
-    T* columns = static_cast<T*>(memory.data());
+    T* columns = static_cast<T*>(scratch.get());
     bool first = true;
     for (int64_t n = chunk * chunks.samples; n < std::min(g.N, (chunk + 1) * chunks.samples); n++)
       for_blocks(g, [&](int64_t begin, int64_t end) {

@@ -1,9 +1,12 @@
 #include "lockstep/ops/conv2d_plans.h"
 
+#include <omp.h>
+
 #include <cstring>
 #include <type_traits>
 
 #include "lockstep/ops/gemm.h"
+#include "lockstep/ops/onednn.h"
 #include "lockstep/runtime/parallel.h"
 
 namespace lockstep::cpu {
@@ -16,6 +19,17 @@ ConvChunks conv_chunks(ConvDirection direction, const ConvGeometry& g) {
   return {samples, (g.N + samples - 1) / samples};
 }
 
+// Inside another parallel region chunks run in the calling thread alone.
+ThreadScratch::ThreadScratch(size_t bytes)
+    : stride_((bytes + 63) / 64 * 64),
+      one_thread_(omp_in_parallel()),
+      memory_(Device(), stride_ * size_t(one_thread_ ? 1 : num_threads())) {}
+
+void* ThreadScratch::get() const {
+  if (stride_ == 0) return nullptr;
+  return static_cast<char*>(memory_.data()) + stride_ * size_t(one_thread_ ? 0 : omp_get_thread_num());
+}
+
 namespace {
 
 template <class T>
@@ -25,9 +39,9 @@ void add_partials_of(const T* partials, int64_t count, int64_t stride, int64_t n
     if (count == 0) std::memset(out, 0, size_t(end - begin) * sizeof(T));
     for (int64_t part = 0; part < count; part++) {
       const T* __restrict in = partials + part * stride + begin;
-      if (part == 0) std::memcpy(out, in, size_t(end - begin) * sizeof(T));
-      else
+      if (part > 0)
         for (int64_t i = 0; i < end - begin; i++) out[i] += in[i];
+      else if (out != in) std::memcpy(out, in, size_t(end - begin) * sizeof(T));
     }
   });
 }
@@ -41,24 +55,62 @@ void add_partials(const double* partials, int64_t count, int64_t stride, int64_t
   add_partials_of(partials, count, stride, n, sum);
 }
 
-bool plan_supports(ConvPlan plan, ConvDirection, const ConvGeometry&) { return plan == ConvPlan::im2col; }
+bool plan_supports(ConvPlan plan, [[maybe_unused]] ConvDirection direction,
+                   [[maybe_unused]] const ConvGeometry& g, [[maybe_unused]] bool bias) {
+  if (plan == ConvPlan::im2col) return true;
+#ifdef LOCKSTEP_ONEDNN
+  if (plan == ConvPlan::onednn) {
+    // oneDNN 2 gathers the pixels of a strided 1x1 convolution into a workspace, and with a part of a vector of channels
+    // writes past it: the weight gradient of fewer than 8 on AVX2, for one.
+    const bool strided_pointwise = g.R == 1 && g.S == 1 && (g.stride_h > 1 || g.stride_w > 1);
+    if (strided_pointwise && g.group_channels() % 8 != 0) return false;
+    return onednn::conv_supports(direction, g, bias);
+  }
+#endif
+  return false;
+}
 
-ConvPlan choose_plan(ConvDirection, const ConvGeometry&) { return ConvPlan::im2col; }
+ConvPlan choose_plan(ConvDirection direction, const ConvGeometry& g, bool bias) {
+  // Measured: gathering is slower than patches where most of the input gradient is zeros.
+  const bool sparse = g.R == 1 && g.S == 1 && g.stride_h > 1 && direction == ConvDirection::backward_input;
+  if (!sparse && plan_supports(ConvPlan::onednn, direction, g, bias)) return ConvPlan::onednn;
+  return ConvPlan::im2col;
+}
 
 template <class T>
-void conv_forward(ConvPlan, const ConvGeometry& g, const T* x, const T* w, const T* bias, bool relu, T* y) {
+void conv_forward(ConvPlan plan, const ConvGeometry& g, const T* x, const T* w, const T* bias, bool relu,
+                  T* y) {
+  if constexpr (std::is_same_v<T, float>) {
+#ifdef LOCKSTEP_ONEDNN
+    if (plan == ConvPlan::onednn) return onednn::conv_forward(g, x, w, bias, relu, y);
+#endif
+  }
+  LOCKSTEP_ASSERT(plan == ConvPlan::im2col, "plan ", int(plan), " for ", dtype_of<T>);
   im2col_forward(g, x, w, bias, relu, y);
 }
 
 template <class T>
-void conv_backward_input(ConvPlan, const ConvGeometry& g, const T* dy, const T* w, T* dx) {
+void conv_backward_input(ConvPlan plan, const ConvGeometry& g, const T* dy, const T* w, T* dx) {
+  if constexpr (std::is_same_v<T, float>) {
+#ifdef LOCKSTEP_ONEDNN
+    if (plan == ConvPlan::onednn) return onednn::conv_backward_input(g, dy, w, dx);
+#endif
+  }
+  LOCKSTEP_ASSERT(plan == ConvPlan::im2col, "plan ", int(plan), " for ", dtype_of<T>);
   im2col_backward_input(g, dy, w, dx);
 }
 
 template <class T>
-void conv_backward_weight(ConvPlan, const ConvGeometry& g, const T* x, const T* dy, T* dw, T* dbias) {
-  if (dw) im2col_backward_weight(g, x, dy, dw);
+void conv_backward_weight(ConvPlan plan, const ConvGeometry& g, const T* x, const T* dy, T* dw, T* dbias) {
   if (dbias) column_sums(dy, g.N * g.P * g.Q, g.K, dbias);
+  if (!dw) return;
+  if constexpr (std::is_same_v<T, float>) {
+#ifdef LOCKSTEP_ONEDNN
+    if (plan == ConvPlan::onednn) return onednn::conv_backward_weight(g, x, dy, dw);
+#endif
+  }
+  LOCKSTEP_ASSERT(plan == ConvPlan::im2col, "plan ", int(plan), " for ", dtype_of<T>);
+  im2col_backward_weight(g, x, dy, dw);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                      \

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "lockstep/ops/conv2d.h"
+#include "lockstep/runtime/allocator.h"
 #include "lockstep/runtime/parallel.h"
 
 namespace lockstep::cpu {
@@ -47,12 +48,33 @@ void run_chunks(const ConvGeometry& g, int64_t chunks, Body&& body) {
   else parallel_chunks(chunks, body);
 }
 
-// sum[i] = partials[0][i] + partials[1][i] + ..., in this order; `count` arrays of n values, `stride` apart.
+// Workspace of the threads that run chunks: one piece of `bytes` each, taken at once, so that what a step allocates does
+// not depend on which threads were busy.
+class ThreadScratch {
+ public:
+  explicit ThreadScratch(size_t bytes);
+  void* get() const;  // the calling thread's; null for 0 bytes
+
+ private:
+  size_t stride_;
+  bool one_thread_;
+  Memory memory_;
+};
+
+// y = max(y, 0), but a NaN stays one.
+template <class T>
+void relu_in_place(T* y, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = y[i] < 0 ? T(0) : y[i];
+}
+
+// sum[i] = partials[0][i] + partials[1][i] + ..., in this order; `count` arrays of n values, `stride` apart; `sum` may
+// be the first of them.
 void add_partials(const float* partials, int64_t count, int64_t stride, int64_t n, float* sum);
 void add_partials(const double* partials, int64_t count, int64_t stride, int64_t n, double* sum);
 
-bool plan_supports(ConvPlan plan, ConvDirection direction, const ConvGeometry& g);  // for float
-ConvPlan choose_plan(ConvDirection direction, const ConvGeometry& g);
+// For float. Some convolutions have no optimised code in oneDNN, and some would write past its workspace.
+bool plan_supports(ConvPlan plan, ConvDirection direction, const ConvGeometry& g, bool bias = false);
+ConvPlan choose_plan(ConvDirection direction, const ConvGeometry& g, bool bias = false);
 
 template <class T>
 void im2col_forward(const ConvGeometry& g, const T* x, const T* w, const T* bias, bool relu, T* y);
