@@ -5,8 +5,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "lockstep/ops/conv2d_direct.h"
 #include "lockstep/ops/gemm.h"
 #include "lockstep/ops/onednn.h"
+#include "lockstep/runtime/cpu_features.h"
 #include "lockstep/runtime/parallel.h"
 
 namespace lockstep::cpu {
@@ -55,9 +57,21 @@ void add_partials(const double* partials, int64_t count, int64_t stride, int64_t
   add_partials_of(partials, count, stride, n, sum);
 }
 
+namespace {
+
+// Null for the plans that are not direct, and where the processor has no AVX-512.
+const DirectKernels* direct_kernels(ConvPlan plan) {
+  if (plan == ConvPlan::direct) return direct_kernels_baseline();
+  if (plan == ConvPlan::direct_avx512 && cpu_features().avx512) return direct_kernels_avx512();
+  return nullptr;
+}
+
+}  // namespace
+
 bool plan_supports(ConvPlan plan, [[maybe_unused]] ConvDirection direction,
                    [[maybe_unused]] const ConvGeometry& g, [[maybe_unused]] bool bias) {
   if (plan == ConvPlan::im2col) return true;
+  if (direct_kernels(plan)) return direct_supports(g);
 #ifdef LOCKSTEP_ONEDNN
   if (plan == ConvPlan::onednn) {
     // oneDNN 2 gathers the pixels of a strided 1x1 convolution into a workspace, and with a part of a vector of channels
@@ -71,6 +85,8 @@ bool plan_supports(ConvPlan plan, [[maybe_unused]] ConvDirection direction,
 }
 
 ConvPlan choose_plan(ConvDirection direction, const ConvGeometry& g, bool bias) {
+  for (ConvPlan direct : {ConvPlan::direct_avx512, ConvPlan::direct})
+    if (plan_supports(direct, direction, g)) return direct;
   // Measured: gathering is slower than patches where most of the input gradient is zeros.
   const bool sparse = g.R == 1 && g.S == 1 && g.stride_h > 1 && direction == ConvDirection::backward_input;
   if (!sparse && plan_supports(ConvPlan::onednn, direction, g, bias)) return ConvPlan::onednn;
@@ -81,6 +97,8 @@ template <class T>
 void conv_forward(ConvPlan plan, const ConvGeometry& g, const T* x, const T* w, const T* bias, bool relu,
                   T* y) {
   if constexpr (std::is_same_v<T, float>) {
+    if (const DirectKernels* kernels = direct_kernels(plan))
+      return direct_forward(*kernels, g, x, w, bias, relu, y);
 #ifdef LOCKSTEP_ONEDNN
     if (plan == ConvPlan::onednn) return onednn::conv_forward(g, x, w, bias, relu, y);
 #endif
@@ -92,6 +110,8 @@ void conv_forward(ConvPlan plan, const ConvGeometry& g, const T* x, const T* w, 
 template <class T>
 void conv_backward_input(ConvPlan plan, const ConvGeometry& g, const T* dy, const T* w, T* dx) {
   if constexpr (std::is_same_v<T, float>) {
+    if (const DirectKernels* kernels = direct_kernels(plan))
+      return direct_backward_input(*kernels, g, dy, w, dx);
 #ifdef LOCKSTEP_ONEDNN
     if (plan == ConvPlan::onednn) return onednn::conv_backward_input(g, dy, w, dx);
 #endif
@@ -105,6 +125,8 @@ void conv_backward_weight(ConvPlan plan, const ConvGeometry& g, const T* x, cons
   if (dbias) column_sums(dy, g.N * g.P * g.Q, g.K, dbias);
   if (!dw) return;
   if constexpr (std::is_same_v<T, float>) {
+    if (const DirectKernels* kernels = direct_kernels(plan))
+      return direct_backward_weight(*kernels, g, x, dy, dw);
 #ifdef LOCKSTEP_ONEDNN
     if (plan == ConvPlan::onednn) return onednn::conv_backward_weight(g, x, dy, dw);
 #endif

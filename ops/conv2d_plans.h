@@ -83,6 +83,15 @@ void im2col_backward_input(const ConvGeometry& g, const T* dy, const T* w, T* dx
 template <class T>
 void im2col_backward_weight(const ConvGeometry& g, const T* x, const T* dy, T* dw);
 
+struct DirectKernels;  // conv2d_direct.h
+bool direct_supports(const ConvGeometry& g);
+void direct_forward(const DirectKernels& kernels, const ConvGeometry& g, const float* x, const float* w,
+                    const float* bias, bool relu, float* y);
+void direct_backward_input(const DirectKernels& kernels, const ConvGeometry& g, const float* dy,
+                           const float* w, float* dx);
+void direct_backward_weight(const DirectKernels& kernels, const ConvGeometry& g, const float* x,
+                            const float* dy, float* dw);
+
 // One direction by one plan; float only unless the plan is im2col. REQUIRES: plan_supports.
 template <class T>
 void conv_forward(ConvPlan plan, const ConvGeometry& g, const T* x, const T* w, const T* bias, bool relu,
