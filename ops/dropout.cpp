@@ -92,13 +92,6 @@ C keep_scale(double p) {
   return p < 1 ? C(1 / (1 - p)) : C(0);
 }
 
-// *y = value. Assigning to bits rather than to a 16-bit object lets the loop around it vectorise.
-template <class T>
-inline void store(T* y, Compute<T> value) {
-  if constexpr (sizeof(T) == 2) y->bits = T::from_float(value);
-  else *y = value;
-}
-
 // y = x * scale where keep, else 0.
 template <class T>
 inline void apply(const T* x, const uint32_t* keep, Compute<T> scale, T* y, int length) {

@@ -1,13 +1,12 @@
-// y = x * keep / (1 - p), where each element is kept with probability 1 - p.   Srivastava et al. 2014,
-// inverted form.
+// y = x * keep / (1 - p), where each element is kept with probability 1 - p.
 //   x, y    one shape; any floating dtype
-//   keep    from generator(), which moves on by x.numel() numbers: uniform_float(word) >= p, word as in
-//   random.h; so the
-//           same for any number of threads. A dropped element is 0 whatever it was, NaN included.
-//   saved   keep, one bit an element: 1/32 of a float32 x, and on a CPU four times faster to read than to
-//   draw again throws  Error if x is not floating or p is outside [0, 1]
-// Without training, and for p = 0, the result is x itself and the generator stays where it is. So it does on
-// meta.
+//   keep    uniform_float(word) >= p, the words from generator() as in random.h, which moves on by x.numel()
+//           numbers; so the same for any number of threads. What is dropped is 0, NaN included.
+//   saved   keep, one bit an element: 1/32 of a float32 x, and three times faster to read than to draw again
+//   throws  Error if x is not floating or p is outside [0, 1]
+// Without training, and for p = 0, the result is x itself and the generator stays where it is. On meta the
+// generator stays too.
+//   Srivastava et al. 2014, Dropout: a simple way to prevent neural networks from overfitting.
 #pragma once
 
 #include "lockstep/runtime/random.h"

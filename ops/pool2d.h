@@ -1,16 +1,13 @@
 // Pooling over windows of rows and columns, by PyTorch's conventions.
 //   x [N, H, W, C], y [N, OH, OW, C]; any floating dtype, sums in at least float32
 //   max     the largest value of each window; padding never wins, a NaN always does
-//   avg     sum / divisor; count_include_pad: the divisor counts padding, but not what ceil_mode hangs over
-//   it size    floor((in + padding - kernel) / stride) + 1; ceil_mode rounds up, unless the last window would
-//   then start beyond
-//           the input and the padding before it
-//   adaptive: window o of an axis is [floor(o in / out), ceil((o + 1) in / out)); windows may overlap and
-//   differ in size saved   max: the place of each maximum within its window (one byte if the window has at
-//   most 256 elements);
+//   avg     sum / divisor; with count_include_pad the divisor counts padding, but never what ceil_mode adds
+//   size    floor((in + padding - kernel) / stride) + 1; ceil_mode rounds up, unless the last window would
+//           then start beyond the input and the padding before it
+//   adaptive: window o of an axis is [floor(o in / out), ceil((o + 1) in / out)); windows may overlap
+//   saved   max: the place of each maximum within its window (one byte for windows of at most 256 elements)
 //           avg: nothing
-//   throws  Error unless x is a floating [N, H, W, C], 0 <= padding <= kernel / 2, and the output has at
-//   least one row and column
+//   throws  Error unless x is a floating [N, H, W, C], 0 <= padding <= kernel / 2, and y has a pixel
 #pragma once
 
 #include <array>

@@ -54,13 +54,6 @@ struct Window {
   int place, place_stride;  // of its first element; from row to row
 };
 
-// *y = value. Assigning to bits rather than to a 16-bit object lets the loop around it vectorise.
-template <class T>
-inline void store(T* y, Compute<T> value) {
-  if constexpr (sizeof(T) == 2) y->bits = T::from_float(value);
-  else *y = value;
-}
-
 // True if v replaces the maximum so far: a tie keeps the first, a NaN stays.
 template <class C>
 inline bool replaces(C v, C best) {

@@ -121,6 +121,14 @@ inline constexpr DType dtype_of = DTypeOf<T>::value;
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
+// *y = value. In a loop over 16-bit elements say this rather than y[i] = T(value): assigning an object keeps GCC from
+// vectorising.
+template <class T>
+inline void store(T* y, Compute<T> value) {
+  if constexpr (std::is_same_v<T, Compute<T>>) *y = value;
+  else y->bits = T::from_float(value);
+}
+
 // Calls f.template operator()<T>() with the C++ type of `dtype`:  dispatch_float(x.dtype(), [&]<class T>() {
 // ... });
 template <class F>
