@@ -21,15 +21,15 @@
 namespace lockstep {
 
 struct Checkpoint {
-  StateDict model, optimizer, schedule;
-  RandomState random;            // of the generator
+  StateDict model = {}, optimizer = {}, schedule = {};
+  RandomState random = {};       // of the generator
   int64_t epoch = 0, batch = 0;  // the data cursor: DataLoader::begin_epoch(epoch, batch) goes on
   int64_t step = 0;              // optimizer steps done
-  Metadata metadata;             // the caller's: arguments of the program, name of the model, ...
+  Metadata metadata = {};        // the caller's: arguments of the program, name of the model, ...
 
   // Set by load_checkpoint.
-  std::string path;                   // the file
-  std::vector<std::string> problems;  // why newer files were passed over, one line each
+  std::string path = {};                   // the file
+  std::vector<std::string> problems = {};  // why newer files were passed over, one line each
 };
 
 // Returns the new file's path. The folder is made if need be. Once the new file is safe on the disk, all but

@@ -21,7 +21,7 @@ struct ProgressOptions {
   // For tests and host programs; by default standard output, and whether it is a terminal.
   std::ostream* out = nullptr;
   bool terminal = false;            // looked at only if `out` is given
-  std::function<double()> seconds;  // a clock; by default a steady one
+  std::function<double()> seconds = {};  // a clock; by default a steady one
 };
 
 class Progress {
