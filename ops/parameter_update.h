@@ -11,8 +11,8 @@ namespace lockstep {
 
 struct ParameterUpdate {
   Tensor parameter, grad;  // contiguous; one floating dtype
-  std::array<Tensor, 2>
-      state;         // contiguous; update_dtype(parameter.dtype()); undefined where the rule keeps none
+  // Contiguous, of update_dtype(parameter.dtype()); undefined where the rule keeps none.
+  std::array<Tensor, 2> state;
   int64_t step = 1;  // 1 at the parameter's first update
   double lr = 0;
   double weight_decay = 0;

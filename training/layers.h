@@ -10,6 +10,7 @@
 
 #include "lockstep/ops/pool2d.h"
 #include "lockstep/training/activations.h"
+#include "lockstep/training/norm_layers.h"
 #include "lockstep/training/sequential.h"
 
 namespace lockstep {

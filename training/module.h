@@ -42,8 +42,8 @@ class Module {
   Module& eval() { return train(false); }
   bool is_training() const { return training_; }
 
-  // All tensors are converted before the first is replaced. Optimizers made before see the new tensors;
-  // gradients follow.
+  // All tensors are converted before the first is replaced; gradients follow. An optimizer made before sees
+  // the new tensors, but its state does not follow: convert before its first step.
   Module& to(Device device);
   Module& to(DType dtype);  // floating parameters and buffers
 

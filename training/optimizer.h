@@ -1,14 +1,14 @@
 // Optimizers: SGD, Adam, AdamW with PyTorch's formulas (ops/sgd.h, ops/adam.h).
 //
 //   AdamW optimizer(model.named_parameters(), {.lr = 1e-3});
-//   SGD two_rates({{.parameters = head.parameters()}, {.parameters = body.parameters(), .lr = 0.01}}, {.lr =
-//   0.1});
+//   SGD two_rates({{.parameters = head.parameters()}, {.parameters = body.parameters(), .lr = 0.01}},
+//                 {.lr = 0.1, .momentum = 0.9});
 //
-// A step is one parallel pass over all parameters; those frozen or without a gradient are passed over. Everything is
-// checked, and all state allocated, before the first weight changes. State (momentum, moments) is float32, or
-// float64 for float64 parameters, and made when a parameter first has a gradient; step counters are int64.
-// Updates of a 16-bit parameter are rounded to it at each step, so small ones vanish: train float32
-// parameters and cast copies of them.
+// A step is one parallel pass over all parameters; those frozen or without a gradient are passed over.
+// Everything is checked, and all state allocated, before the first weight changes. State (momentum, moments)
+// is float32, or float64 for float64 parameters, and made when a parameter first has a gradient; step
+// counters are int64. Updates of a 16-bit parameter are rounded to it at each step, so small ones vanish:
+// train float32 parameters and cast copies of them.
 #pragma once
 
 #include <array>
