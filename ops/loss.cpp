@@ -12,11 +12,9 @@ double loss_scale(Reduction reduction, int64_t elements) {
 
 Tensor reduce_loss(const Tensor& losses, Reduction reduction, DType dtype) {
   if (reduction == Reduction::none) return losses.detach().to(dtype);
-  const Stream stream = current_stream(losses.device());
   Tensor y = empty({}, losses.dtype(), losses.device());
-  LOCKSTEP_DISPATCH(stream, sum_to, losses, y);
-  if (reduction == Reduction::mean)
-    LOCKSTEP_DISPATCH(stream, scale, y, loss_scale(reduction, losses.numel()));
+  const double divisor = reduction == Reduction::mean ? std::max(1.0, double(losses.numel())) : 1.0;
+  LOCKSTEP_DISPATCH(current_stream(losses.device()), sum_to, losses, divisor, y);
   return y.to(dtype);
 }
 

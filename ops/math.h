@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "lockstep/runtime/dtype.h"
+#include "lockstep/runtime/kernel.h"
 
 namespace lockstep::math {
 

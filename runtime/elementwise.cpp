@@ -2,22 +2,17 @@
 
 namespace lockstep::cpu {
 
-Loop make_loop(const Tensor& x, const Shape& shape) {
-  const int lead = shape.size() - x.ndim();
-  LOCKSTEP_ASSERT(lead >= 0, "operand ", x.shape(), " for loop ", shape);
+Loop merge_axes(const Shape& shape, const Strides& strides) {
   Loop loop;
   for (int i = 0; i < shape.size(); i++) {
-    const int64_t size = i < lead ? 1 : x.shape()[i - lead];
-    LOCKSTEP_ASSERT(size == shape[i] || size == 1, "operand ", x.shape(), " for loop ", shape);
     if (shape[i] == 1) continue;
-    const int64_t stride = size == 1 ? 0 : x.strides()[i - lead];
     const int last = loop.shape.size() - 1;
-    if (last >= 0 && loop.strides[last] == stride * shape[i]) {
+    if (last >= 0 && loop.strides[last] == strides[i] * shape[i]) {
       loop.shape[last] *= shape[i];
-      loop.strides[last] = stride;
+      loop.strides[last] = strides[i];
     } else {
       loop.shape.push_back(shape[i]);
-      loop.strides.push_back(stride);
+      loop.strides.push_back(strides[i]);
     }
   }
   if (loop.shape.empty()) {
@@ -27,10 +22,20 @@ Loop make_loop(const Tensor& x, const Shape& shape) {
   return loop;
 }
 
-namespace {
+Loop make_loop(const Tensor& x, const Shape& shape) {
+  const int lead = shape.size() - x.ndim();
+  LOCKSTEP_ASSERT(lead >= 0, "operand ", x.shape(), " for loop ", shape);
+  Strides strides(shape.size(), 0);
+  for (int i = lead; i < shape.size(); i++) {
+    const int64_t size = x.shape()[i - lead];
+    LOCKSTEP_ASSERT(size == shape[i] || size == 1, "operand ", x.shape(), " for loop ", shape);
+    if (size != 1) strides[i] = x.strides()[i - lead];
+  }
+  return merge_axes(shape, strides);
+}
 
 template <class T>
-void load_row(const T* __restrict x, int64_t n, Compute<T>* __restrict y) {
+void load(const T* __restrict x, int64_t n, Compute<T>* __restrict y) {
   int64_t i = 0;
 #ifdef __F16C__
   if constexpr (std::is_same_v<T, float16>)  // the compiler does not vectorise the scalar conversion
@@ -39,6 +44,8 @@ void load_row(const T* __restrict x, int64_t n, Compute<T>* __restrict y) {
 #endif
   for (; i < n; i++) y[i] = Compute<T>(x[i]);
 }
+
+namespace {
 
 template <class T>
 void store_row(const Compute<T>* __restrict x, int64_t n, T* __restrict y) {
@@ -59,7 +66,7 @@ void gather(const Loop& loop, const T* x, int64_t begin, int64_t n, Compute<T>* 
   const int64_t stride = loop.strides.back();
   for_rows(loop, begin, begin + n, [&](int64_t offset, int64_t length) {
     const T* row = x + offset;
-    if (stride == 1) load_row(row, length, block);
+    if (stride == 1) load(row, length, block);
     else if (stride == 0) std::fill(block, block + length, Compute<T>(*row));
     else
       for (int64_t i = 0; i < length; i++) block[i] = Compute<T>(row[i * stride]);
@@ -80,6 +87,7 @@ void scatter(const Loop& loop, const Compute<T>* block, int64_t begin, int64_t n
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                               \
+  template void load(const T*, int64_t, Compute<T>*);                         \
   template void gather(const Loop&, const T*, int64_t, int64_t, Compute<T>*); \
   template void scatter(const Loop&, const Compute<T>*, int64_t, int64_t, T*);
 LOCKSTEP_INSTANTIATE(double)

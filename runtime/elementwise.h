@@ -27,6 +27,7 @@ struct Loop {
   Shape shape;
   Strides strides;  // in elements, 0 where broadcast
 };
+Loop merge_axes(const Shape& shape, const Strides& strides);
 Loop make_loop(const Tensor& x, const Shape& shape);
 
 // Calls row(offset, length) for the innermost rows of elements [begin, end) of the loop; offset is where a
@@ -58,7 +59,10 @@ void for_rows(const Loop& loop, int64_t begin, int64_t end, Row&& row) {
   }
 }
 
-// block[i] = element begin + i of the loop over x, and back. Defined for every dtype in elementwise.cpp.
+// Conversion of contiguous elements. This and the next two are defined for every dtype in elementwise.cpp.
+template <class T>
+void load(const T* x, int64_t n, Compute<T>* y);
+// block[i] = element begin + i of the loop over x, and back.
 template <class T>
 void gather(const Loop& loop, const T* x, int64_t begin, int64_t n, Compute<T>* block);
 template <class T>
@@ -72,6 +76,17 @@ template <class T>
 struct Block {
   alignas(64) Compute<T> values[kBlock];
 };
+
+// x converted into `buffer`, or x itself where T is computed as it is.
+template <class T>
+const Compute<T>* in_compute_type(const T* x, int64_t n, Compute<T>* buffer) {
+  if constexpr (std::is_same_v<T, Compute<T>>) {
+    return x;
+  } else {
+    load(x, n, buffer);
+    return buffer;
+  }
+}
 
 template <class T>
 bool lies_like(const Shape& shape, const Tensor& x) {

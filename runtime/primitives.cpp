@@ -3,13 +3,14 @@
 #include <cstring>
 
 #include "lockstep/runtime/elementwise.h"
+#include "lockstep/runtime/reduction.h"
 
 namespace lockstep {
 
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   Tensor y = empty(shape, x.dtype(), x.device());
-  LOCKSTEP_DISPATCH(current_stream(x.device()), sum_to, x, y);
+  LOCKSTEP_DISPATCH(current_stream(x.device()), sum_to, x, 1.0, y);
   return y;
 }
 
@@ -56,32 +57,17 @@ void scale(Tensor& y, double factor, Stream) {
   });
 }
 
-void sum_to(const Tensor& x, Tensor& y, Stream) {
+void sum_to(const Tensor& x, double divisor, Tensor& y, Stream) {
   const int lead = x.ndim() - y.ndim();
-  Tensor rows = x;  // the summed axes moved to the end, the kept ones first
-  Shape kept, summed, axes;
-  for (int i = 0; i < x.ndim(); i++)
-    if (i >= lead && y.shape()[i - lead] == x.shape()[i]) kept.push_back(i);
-    else summed.push_back(i);
-  for (int64_t axis : kept) axes.push_back(axis);
-  for (int64_t axis : summed) axes.push_back(axis);
-  rows = x.detach().permute(axes).reshape(
-      {y.numel(), y.numel() ? x.numel() / std::max<int64_t>(y.numel(), 1) : 0});
-  const int64_t length = rows.shape()[1];
+  std::array<bool, Shape::kMaxDims> reduced{};
+  for (int i = 0; i < x.ndim(); i++) reduced[size_t(i)] = i < lead || y.shape()[i - lead] != x.shape()[i];
+  const ReductionPlan plan = plan_reduction(x, reduced);
   dispatch_all(x.dtype(), [&]<class T>() {
-    using Sum = std::conditional_t<std::is_floating_point_v<Compute<T>>, double, int64_t>;
-    const T* in = rows.data<T>();
     T* out = y.data<T>();
-    const int64_t row_stride = rows.strides()[0], stride = rows.strides()[1];
-    parallel_for(y.numel(), std::max<int64_t>(1, kElementGrain / std::max<int64_t>(length, 1)),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; i++) {
-                     Sum sum = 0;
-                     for (int64_t j = 0; j < length; j++)
-                       sum += Sum(Compute<T>(in[i * row_stride + j * stride]));
-                     out[i] = T(Compute<T>(sum));
-                   }
-                 });
+    reduce<T>(x, plan, SumPolicy<T>(), [=](int64_t i, auto sum) {
+      if constexpr (std::is_same_v<decltype(sum), double>) out[i] = T(Compute<T>(sum / divisor));
+      else out[i] = T(sum);
+    });
   });
 }
 

@@ -14,9 +14,9 @@ LOCKSTEP_KERNEL(copy, const Tensor& x, Tensor& y, Stream s)
 // are equal.
 LOCKSTEP_KERNEL(accumulate, const Tensor& x, double alpha, Tensor& y, Stream s)
 LOCKSTEP_KERNEL(scale, Tensor& y, double factor, Stream s)
-// Sum of x over the axes along which y has size 1 or that y lacks (leading). Sums are kept in double for
-// float64 and float32 inputs and do not depend on the number of threads.
-LOCKSTEP_KERNEL(sum_to, const Tensor& x, Tensor& y, Stream s)
+// Sum of x over the axes along which y has size 1 or that y lacks (leading), divided by `divisor` (of floating dtypes).
+// y is row-major. Sums are kept in double, those of integers in int64, and do not depend on the number of threads.
+LOCKSTEP_KERNEL(sum_to, const Tensor& x, double divisor, Tensor& y, Stream s)
 // Sets found to whether x has a NaN. The host waits.
 LOCKSTEP_KERNEL(has_nan, const Tensor& x, bool& found, Stream s)
 

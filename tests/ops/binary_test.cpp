@@ -27,12 +27,9 @@ void check_binary(const char* name, BinaryFunction op, double (*f)(double, doubl
   struct {
     Shape a, b;
     int64_t length;  // elements summed into one of a broadcast gradient
-  } shapes[] = {{{4, 5}, {4, 5}, 1},           {{4, 5}, {5}, 4},
-                {{4, 1}, {1, 5}, 5},           {{}, {2, 3, 4}, 24},
-                {{2, 1, 4}, {3, 1}, 24},       {{1}, {5, 4}, 20},
-                {{3, 20001}, {3, 20001}, 1},   {{3, 20001}, {20001}, 3},
-                {{20001, 3}, {3}, 20001},      {{3, 1}, {3, 20001}, 20001},
-                {{20000, 1, 2}, {3, 1}, 40000}};
+  } shapes[] = {{{4, 5}, {4, 5}, 1},    {{4, 5}, {5}, 4},        {{4, 1}, {1, 5}, 5},
+                {{}, {2, 3, 4}, 24},    {{2, 1, 4}, {3, 1}, 24}, {{1}, {5, 4}, 20},
+                {{3, 7001}, {7001}, 3}, {{7001, 3}, {3}, 7001},  {{3, 1}, {3, 7001}, 7001}};
   for (auto& [shape_a, shape_b, length] : shapes) {
     SCOPED_TRACE(concat(shape_a, " ", shape_b));
     a.shape = shape_a, b.shape = shape_b;
