@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/ops/vector_math.h"
+#include "lockstep/ops/math.h"
 #include "lockstep/runtime/autograd.h"
 #include "lockstep/runtime/elementwise.h"
 
@@ -59,7 +59,7 @@ namespace {
 template <class C>
 struct Softplus {  // log(1 + exp(x)) and log(1 + exp(-x))
   explicit Softplus(C x)
-      : small(std::log1p(vector_exp(-std::abs(x)))),
+      : small(std::log1p(math::exp(-std::abs(x)))),
         of_x(std::max(x, C(0)) + small),
         of_minus_x(std::max(-x, C(0)) + small) {}
   C small, of_x, of_minus_x;
@@ -84,7 +84,7 @@ void bce_backward(const Tensor& x, const Tensor& target, const Tensor& weight, c
   dispatch_float(x.dtype(), [&]<class T>() {
     using C = Compute<T>;
     auto gradient = [factor = C(scale)](C x, C t, C w, C p, C dloss) {
-      return factor * dloss * w * ((1 - t) / (1 + vector_exp(-x)) - p * t / (1 + vector_exp(x)));
+      return factor * dloss * w * ((1 - t) / (1 + math::exp(-x)) - p * t / (1 + math::exp(x)));
     };
     map<T, T, T, T, T, T>(dx, gradient, x, target, weight, pos_weight, dloss);
   });

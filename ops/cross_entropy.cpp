@@ -177,15 +177,15 @@ void cross_entropy_backward(const Tensor& dy, const Tensor& logits, const Tensor
         const double spread = smoothing / double(classes);                      // on every class
         const C max = statistic[2 * r], inverse = statistic[2 * r + 1];
         const C slope = C(scale * (hit + spread * weights)), shift = C(scale * spread);
-        const C p_label = vector_exp(C(x[k]) - max) * inverse;
+        const C p_label = math::exp(C(x[k]) - max) * inverse;
         if (weight) {
 #pragma omp simd
           for (int64_t c = 0; c < classes; c++)
-            dx[c] = T(slope * (vector_exp(C(x[c]) - max) * inverse) - shift * C(weight[c]));
+            dx[c] = T(slope * (math::exp(C(x[c]) - max) * inverse) - shift * C(weight[c]));
         } else {
 #pragma omp simd
           for (int64_t c = 0; c < classes; c++)
-            dx[c] = T(slope * (vector_exp(C(x[c]) - max) * inverse) - shift);
+            dx[c] = T(slope * (math::exp(C(x[c]) - max) * inverse) - shift);
         }
         // The difference p - 1 before it is scaled, and in one rounding of T.
         const double others = spread * (double(p_label) * weights - (weight ? double(weight[k]) : 1));

@@ -68,14 +68,14 @@ void softmax_row(const T* __restrict x, T* __restrict y, int64_t n) {
   if constexpr (std::is_same_v<T, C>) {
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += y[i] = vector_exp(x[i] - max);
+    for (int64_t i = 0; i < n; i++) sum += y[i] = math::exp(x[i] - max);
     const C scale = C(1 / sum);
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] *= scale;
   } else {  // y is too coarse to hold what is yet to be scaled
     const C scale = C(1 / row_sum_exp(x, n, max));
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = T(vector_exp(C(x[i]) - max) * scale);
+    for (int64_t i = 0; i < n; i++) y[i] = T(math::exp(C(x[i]) - max) * scale);
   }
 }
 
@@ -130,7 +130,7 @@ void log_softmax_backward(const Tensor& y, const Tensor& dy, Tensor& dx, Stream)
                    for (int64_t i = 0; i < n; i++) sum += double(C(dy[i]));
                    const C total = C(sum);
 #pragma omp simd
-                   for (int64_t i = 0; i < n; i++) dx[i] = T(C(dy[i]) - vector_exp(C(y[i])) * total);
+                   for (int64_t i = 0; i < n; i++) dx[i] = T(C(dy[i]) - math::exp(C(y[i])) * total);
                  });
   });
 }

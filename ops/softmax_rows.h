@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "lockstep/ops/vector_math.h"
+#include "lockstep/ops/math.h"
 #include "lockstep/runtime/dtype.h"
 #include "lockstep/runtime/parallel.h"
 
@@ -27,7 +27,7 @@ template <class T>
 double row_sum_exp(const T* __restrict x, int64_t n, Compute<T> max) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; i++) sum += vector_exp(Compute<T>(x[i]) - max);
+  for (int64_t i = 0; i < n; i++) sum += math::exp(Compute<T>(x[i]) - max);
   return sum;
 }
 

@@ -13,13 +13,6 @@
 #include <immintrin.h>
 #endif
 
-// Marks what runs on the host and in device code.
-#ifdef __CUDACC__
-#define LOCKSTEP_HD __host__ __device__
-#else
-#define LOCKSTEP_HD
-#endif
-
 namespace lockstep {
 
 enum class DType : uint8_t { float64, float32, float16, bfloat16, int64, int32, uint8, boolean };
