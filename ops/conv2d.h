@@ -1,15 +1,15 @@
 // Two-dimensional convolution (as in all of deep learning: correlation), NHWC images and KRSC filters.
-//   y[n, p, q, k] = bias[k] + sum over r, s, c of w[k, r, s, c] * x[n, p*stride - top + r*dilation, q*stride
-//   - left + s*dilation, c]
-// where c runs over the C / groups channels of k's group and x is 0 outside.
-//   x     [N, H, W, C], float64, float32, float16 or bfloat16 (16-bit types are computed in float32)
-//   w     [K, R, S, C / groups], same dtype
-//   bias  [K], same dtype, or undefined
-//   y     [N, P, Q, K],  P = (H + top + bottom - dilation * (R - 1) - 1) / stride + 1, rounded down; Q
-//   likewise saved x if w needs a gradient, w if x does, y for conv2d_relu throws  Error for wrong ranks,
-//   sizes, dtypes or devices, and for a kernel larger than the padded input
+//   y[n, p, q, k] = bias[k] + sum over r, s, c of w[k, r, s, c] * x[n, h, v, c]
+//   h = p * stride - top + r * dilation,  v = q * stride - left + s * dilation,  x is 0 outside of the image;
+//   c runs over the C / groups channels of k's group
+//   x       [N, H, W, C], float64, float32, float16 or bfloat16 (16-bit types are computed in float32)
+//   w       [K, R, S, C / groups], same dtype
+//   bias    [K], same dtype, or undefined
+//   y       [N, P, Q, K],  P = (H + top + bottom - dilation * (R - 1) - 1) / stride + 1 rounded down
+//   saved   x if w needs a gradient, w if x does, y for conv2d_relu; dbias is summed in double
+//   throws  Error for wrong ranks, sizes, dtypes or devices, and for a kernel larger than the padded input
 // CPU: float32 runs one of the plans of conv2d_plans.h, chosen from shapes and processor features alone, with
-// the same bits for any number of threads. dbias is summed in double.
+// the same bits for any number of threads.
 #pragma once
 
 #include <array>

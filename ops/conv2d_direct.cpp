@@ -1,6 +1,6 @@
-// The direct plan: own loops over images of few channels, where a library's vectors of channels stay empty. Vectors run
-// over filters instead (in backward of the input over the columns and channels of a row of the kernel), and each value of
-// the image is broadcast.
+// The direct plan: own loops over images of few channels, where a library's vectors of channels stay empty.
+// Vectors run over filters instead (in backward of the input over the columns and channels of a row of the
+// kernel), and each value of the image is broadcast.
 #include "lockstep/ops/conv2d_direct.h"
 
 #include <cstring>
@@ -12,7 +12,8 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// One sample with its padding, [top + H + bottom, (left + W + right) * C]. The image itself where there is none.
+// One sample with its padding, [top + H + bottom, (left + W + right) * C]. The image itself where there is
+// none.
 class PaddedImage {
  public:
   static size_t bytes(const ConvGeometry& g) {
@@ -82,9 +83,9 @@ void direct_forward(const DirectKernels& kernels, const ConvGeometry& g, const f
   });
 }
 
-// For each row of the image, what every output column gives to the pixels under its row of the kernel is summed over
-// filters and rows of the kernel in registers, and then gathered: adding each contribution to dx in memory costs more than
-// twice as much.
+// For each row of the image, what every output column gives to the pixels under its row of the kernel is
+// summed over filters and rows of the kernel in registers, and then gathered: adding each contribution to dx
+// in memory costs more than twice as much.
 void direct_backward_input(const DirectKernels& kernels, const ConvGeometry& g, const float* dy,
                            const float* w, float* dx) {
   const int64_t inner = g.S * g.C, step = round_up(inner, kernels.lanes);
@@ -135,7 +136,7 @@ void direct_backward_weight(const DirectKernels& kernels, const ConvGeometry& g,
   const Memory memory(Device(), size_t(chunks.count * depth * step) * sizeof(float));
   float* partials = static_cast<float*>(memory.data());  // [chunks, depth, step]
   // Every place of the kernel reads dy again: rows of it that stay in the cache.
-  const int64_t band = std::max<int64_t>(1, 32768 / (g.Q * g.K));
+  const int64_t band = std::max<int64_t>(1, 8192 / (g.Q * g.K));
   const ThreadScratch scratch(PaddedImage::bytes(g));
   run_chunks(g, chunks.count, [&](int64_t chunk) {
     PaddedImage image(g, scratch.get());

@@ -1,14 +1,15 @@
-// Inner kernels of the direct plan, compiled once for the baseline and once for AVX-512. One sample at a time; an image is
-// [rows, pixels * channels]. Only plain declarations here: code inlined into the AVX-512 file must not reach other files.
+// Inner kernels of the direct plan, compiled once for the baseline and once for AVX-512. One sample at a
+// time; an image is [rows, pixels * channels]. Only plain declarations here: code inlined into the AVX-512
+// file must not reach other files.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::cpu {
 
-// y[i, l] = bias[l] + sum over r, j of x[r * row_step + i * pixel_step + j] * w[r, j, l]   for pixels i and lanes l.
-// Forward: j runs over columns and channels of a row of the kernel, l over filters. Backward of the input: j runs over
-// filters, l over columns and channels of a row of the kernel.
+// y[i, l] = bias[l] + sum of x[r * row_step + i * pixel_step + j] * w[r, j, l] (pixels i, lanes l)
+//   forward                j: columns and channels of a row of the kernel, l: filters
+//   backward of the input  j: filters, l: columns and channels of a row of the kernel
 struct DirectRow {
   const float* x;
   int64_t row_step, pixel_step;
@@ -37,9 +38,9 @@ struct DirectKernels {
   int64_t lanes;  // floats of a vector
   void (*row)(const DirectRow&);
   void (*weight_gradient)(const DirectWeightGradient&);
-  // dx[w, c] = sum over s of sums[w + left - s, s * channels + c] for the outputs in [0, outputs) of one row: what each
-  // output wrote for the pixels under the kernel. `sums` has a row of sum_step per output and 8 values behind the last;
-  // channels <= 8.
+  // dx[w, c] = sum over s of sums[w + left - s, s * channels + c] for the outputs in [0, outputs) of one row:
+  // what each output wrote for the pixels under the kernel. `sums` has a row of sum_step per output and 8
+  // values behind the last; channels <= 8.
   void (*gather)(const float* sums, int64_t sum_step, int64_t outputs, int64_t kernel, int64_t left,
                  int64_t channels, int64_t pixels, float* dx);
 };

@@ -1,7 +1,7 @@
-// The code of conv2d_direct.h for vectors of kLanes floats; included by one file per instruction set, which defines
-// LOCKSTEP_LANES. Everything is local to that file. Sums stay in registers over the whole kernel (forward, backward of
-// the input) or the whole image (weight gradient): pixels x vectors of them, as many as hide the latency of the
-// multiply-add and fit in the register file.
+// The code of conv2d_direct.h for vectors of kLanes floats; included by one file per instruction set, which
+// defines LOCKSTEP_LANES. Everything is local to that file. Sums stay in registers over the whole kernel
+// (forward, backward of the input) or the whole image (weight gradient): pixels x vectors of them, as many as
+// hide the latency of the multiply-add and fit in the register file.
 #pragma once
 
 #if defined(__AVX2__)
@@ -59,10 +59,31 @@ LOCKSTEP_INLINE void store(float* p, Vector v, Mask n) {
 LOCKSTEP_INLINE Vector broadcast(float f) { return f - Vector{}; }
 #endif
 
-// --- rows: forward, and backward of the input --------------------------------------------------------------------------
+// --- rows: forward, and backward of the input ---
 
 constexpr int kRowVectors = 2;  // at most, of lanes at a time
 constexpr int kMaxPixels[] = {0, kRegisters == 32 ? 14 : 12, kRegisters == 32 ? 14 : 6};  // by vectors
+
+// Places at 0, step, 2 step, ... from a moving base. Spelled as base + odd multiple * power of two, which is
+// an address of x86, they take one register per odd multiple; left to itself the compiler keeps a pointer per
+// place and spills them.
+template <int COUNT>
+struct Places {
+  int64_t odd[COUNT / 2 + 1];  // odd multiples of the step, in bytes
+
+  LOCKSTEP_INLINE explicit Places(int64_t step) {
+    LOCKSTEP_UNROLL for (int i = 0; i < COUNT / 2; i++) odd[i] = (2 * i + 1) * step * int64_t(sizeof(float));
+  }
+  // To be called in each turn of the loop: hides that the multiples are related and do not change, or
+  // products of them would be kept in registers after all.
+  LOCKSTEP_INLINE void renew() { LOCKSTEP_UNROLL for (int i = 0; i < COUNT / 2; i++) asm("" : "+r"(odd[i])); }
+  LOCKSTEP_INLINE float at(const float* base, int i) const {
+    if (i == 0) return *base;
+    const int shift = __builtin_ctz(unsigned(i));
+    return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(base) +
+                                           (odd[(i >> shift) / 2] << shift));
+  }
+};
 
 // PIXELS pixels from `first` on, VECTORS vectors of lanes from `lane` on; the last one as `mask` says.
 template <int PIXELS, int VECTORS>
@@ -72,14 +93,16 @@ LOCKSTEP_INLINE void row_block(const DirectRow& a, int64_t first, int64_t lane, 
     const Vector start = a.bias ? load(a.bias + lane + v * kLanes) : Vector{};
     LOCKSTEP_UNROLL for (int i = 0; i < PIXELS; i++) sums[i][v] = start;
   }
+  Places<PIXELS> places(a.pixel_step);
   const float* w = a.w + lane;
   for (int64_t r = 0; r < a.rows; r++) {
     const float* x = a.x + r * a.row_step + first * a.pixel_step;
-    for (int64_t j = 0; j < a.inner; j++, w += a.w_step) {
+    for (const float* end = x + a.inner; x < end; x++, w += a.w_step) {
+      places.renew();
       Vector weights[VECTORS];
       LOCKSTEP_UNROLL for (int v = 0; v < VECTORS; v++) weights[v] = load(w + v * kLanes);
       LOCKSTEP_UNROLL for (int i = 0; i < PIXELS; i++) {
-        const Vector value = broadcast(x[i * a.pixel_step + j]);
+        const Vector value = broadcast(places.at(x, i));
         LOCKSTEP_UNROLL for (int v = 0; v < VECTORS; v++) sums[i][v] += value * weights[v];
       }
     }
@@ -124,7 +147,7 @@ void row(const DirectRow& a) {
   if (lane < a.lanes) row_of<1>(a, lane);
 }
 
-// --- weight gradient ---------------------------------------------------------------------------------------------------
+// --- weight gradient ---
 
 constexpr int kMaxTaps[] = {0, kRegisters == 32 ? 16 : 12,
                             kRegisters == 32 ? 9 : 6};  // places in the kernel, by vectors
@@ -196,7 +219,7 @@ void weight_gradient(const DirectWeightGradient& a) {
   if (k < a.filters) taps_of<1>(a, k);
 }
 
-// --- gather --------------------------------------------------------------------------------------------------------------
+// --- gather ---
 
 void gather(const float* sums, int64_t sum_step, int64_t outputs, int64_t kernel, int64_t left,
             int64_t channels, int64_t pixels, float* dx) {

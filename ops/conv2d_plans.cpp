@@ -74,8 +74,8 @@ bool plan_supports(ConvPlan plan, [[maybe_unused]] ConvDirection direction,
   if (direct_kernels(plan)) return direct_supports(g);
 #ifdef LOCKSTEP_ONEDNN
   if (plan == ConvPlan::onednn) {
-    // oneDNN 2 gathers the pixels of a strided 1x1 convolution into a workspace, and with a part of a vector of channels
-    // writes past it: the weight gradient of fewer than 8 on AVX2, for one.
+    // oneDNN 2 gathers the pixels of a strided 1x1 convolution into a workspace, and with a part of a vector
+    // of channels writes past it: the weight gradient of fewer than 8 on AVX2, for one.
     const bool strided_pointwise = g.R == 1 && g.S == 1 && (g.stride_h > 1 || g.stride_w > 1);
     if (strided_pointwise && g.group_channels() % 8 != 0) return false;
     return onednn::conv_supports(direction, g, bias);
@@ -87,9 +87,9 @@ bool plan_supports(ConvPlan plan, [[maybe_unused]] ConvDirection direction,
 ConvPlan choose_plan(ConvDirection direction, const ConvGeometry& g, bool bias) {
   for (ConvPlan direct : {ConvPlan::direct_avx512, ConvPlan::direct})
     if (plan_supports(direct, direction, g)) return direct;
-  // Measured: gathering is slower than patches where most of the input gradient is zeros.
-  const bool sparse = g.R == 1 && g.S == 1 && g.stride_h > 1 && direction == ConvDirection::backward_input;
-  if (!sparse && plan_supports(ConvPlan::onednn, direction, g, bias)) return ConvPlan::onednn;
+  // Measured: the gradients of 1x1 kernels are faster as plain matrix products.
+  const bool product = g.R == 1 && g.S == 1 && g.groups == 1 && direction != ConvDirection::forward;
+  if (!product && plan_supports(ConvPlan::onednn, direction, g, bias)) return ConvPlan::onednn;
   return ConvPlan::im2col;
 }
 

@@ -1,8 +1,7 @@
 // How the CPU convolves: three plans for three directions, picked by shapes and processor features alone.
-//   im2col   patches of each chunk of samples as a matrix, then gemm; any geometry, float and double
-//   onednn   oneDNN on fixed chunks of the batch, one thread each
-//   direct   own kernels for the few channels of first layers, stride 1; direct_avx512 is the same code
-//   compiled for AVX-512
+//   im2col  patches of each chunk of samples as a matrix, then gemm; any geometry, float and double
+//   onednn  oneDNN on fixed chunks of the batch, one thread each
+//   direct  own kernels for the few channels of first layers, stride 1; direct_avx512: compiled for AVX-512
 // Internal: what ops/conv2d.cpp needs, and tests that force a plan.
 #pragma once
 
@@ -48,8 +47,8 @@ void run_chunks(const ConvGeometry& g, int64_t chunks, Body&& body) {
   else parallel_chunks(chunks, body);
 }
 
-// Workspace of the threads that run chunks: one piece of `bytes` each, taken at once, so that what a step allocates does
-// not depend on which threads were busy.
+// Workspace of the threads that run chunks: one piece of `bytes` each, taken at once, so that what a step
+// allocates does not depend on which threads were busy.
 class ThreadScratch {
  public:
   explicit ThreadScratch(size_t bytes);
@@ -67,8 +66,8 @@ void relu_in_place(T* y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = y[i] < 0 ? T(0) : y[i];
 }
 
-// sum[i] = partials[0][i] + partials[1][i] + ..., in this order; `count` arrays of n values, `stride` apart; `sum` may
-// be the first of them.
+// sum[i] = partials[0][i] + partials[1][i] + ..., in this order; `count` arrays of n values, `stride` apart;
+// `sum` may be the first of them.
 void add_partials(const float* partials, int64_t count, int64_t stride, int64_t n, float* sum);
 void add_partials(const double* partials, int64_t count, int64_t stride, int64_t n, double* sum);
 

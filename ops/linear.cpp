@@ -54,6 +54,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   return record("linear", y, inputs,
                 [x = needs_w ? Saved(x) : Saved(), w = needs_x ? Saved(w) : Saved(), x_shape = input.shape(),
                  w_shape = w.shape(), needs_w, has_bias, needs_bias](const Tensor& dy_any) -> Tensors {
+                  const bool is_16_bit = element_size(dy_any.dtype()) == 2;
                   const Tensor dy = dy_any.contiguous().reshape(as_rows(dy_any.shape()));
                   const Stream stream = current_stream(dy.device());
                   Tensor dx, dw, db;
@@ -61,11 +62,15 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
                     dx = empty(x_shape, dy.dtype(), dy.device());
                     LOCKSTEP_DISPATCH(stream, linear_backward_input, dy, w.get(), dx);
                   }
-                  if (needs_w) dw = empty(w_shape, dy.dtype(), dy.device());
+                  // Over micro-batches the product is added to the gradient that is there, without a pass of
+                  // its own.
+                  if (needs_w && !is_16_bit) dw = accumulation_target(1);
+                  const bool accumulate = dw.defined() && dw.is_contiguous();
+                  if (needs_w && !accumulate) dw = empty(w_shape, dy.dtype(), dy.device());
                   if (needs_bias) db = empty({w_shape[0]}, dy.dtype(), dy.device());
                   if (needs_w || needs_bias)
-                    LOCKSTEP_DISPATCH(stream, linear_backward_weight, needs_w ? x.get() : Tensor(), dy, dw,
-                                      db);
+                    LOCKSTEP_DISPATCH(stream, linear_backward_weight, needs_w ? x.get() : Tensor(), dy,
+                                      accumulate, dw, db);
                   return has_bias ? Tensors{dx, dw, db} : Tensors{dx, dw};
                 });
 }
@@ -97,11 +102,12 @@ void linear_backward_input(const Tensor& dy, const Tensor& w, Tensor& dx, Stream
   });
 }
 
-void linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tensor& dbias, Stream s) {
+void linear_backward_weight(const Tensor& x, const Tensor& dy, bool accumulate, Tensor& dw, Tensor& dbias,
+                            Stream s) {
   if (is_16_bit(dy)) {
     Tensor wide_dw = dw.defined() ? empty(dw.shape()) : Tensor();
     Tensor wide_dbias = dbias.defined() ? empty(dbias.shape()) : Tensor();
-    linear_backward_weight(widen(x, s), widen(dy, s), wide_dw, wide_dbias, s);
+    linear_backward_weight(widen(x, s), widen(dy, s), false, wide_dw, wide_dbias, s);
     if (dw.defined()) copy(wide_dw, dw, s);
     if (dbias.defined()) copy(wide_dbias, dbias, s);
     return;
@@ -110,7 +116,8 @@ void linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tenso
   dispatch_wide(dy.dtype(), [&]<class T>() {
     if (dw.defined()) {
       const int64_t in = dw.shape()[1];
-      gemm<T>(true, false, out, in, rows, 1, dy.data<T>(), out, x.data<T>(), in, 0, dw.data<T>(), in);
+      gemm<T>(true, false, out, in, rows, 1, dy.data<T>(), out, x.data<T>(), in, accumulate ? 1 : 0,
+              dw.data<T>(), in);
     }
     if (dbias.defined()) column_sums(dy.data<T>(), rows, out, dbias.data<T>());
   });

@@ -1,12 +1,10 @@
 // Matrix product by the rules of NumPy's and PyTorch's matmul.
-//   a, b  [..., M, K] and [..., K, N]: products of the last two axes, the leading ones broadcast; a 1-d `a`
-//   is a row, a 1-d
-//         `b` a column, and that axis is dropped from the result. float64, float32, float16 or bfloat16
-//         (16-bit types are computed in float32). Transposed views are passed on as they are.
-//   y     [..., M, N]
-//   saved b if a needs a gradient, a if b does:  da = dy b^T,  db = a^T dy
-//   throws  Error for scalars, inner sizes that differ, axes that do not broadcast, different dtypes or
-//   devices
+//   a, b    [..., M, K] and [..., K, N], leading axes broadcast. A 1-d `a` is a row, a 1-d `b` a column, and
+//           that axis is dropped from the result. float64, float32, float16 or bfloat16 (16-bit types are
+//           computed in float32). Transposed views are passed on without a copy.
+//   y       [..., M, N]
+//   saved   b if a needs a gradient, a if b does:  da = dy b^T,  db = a^T dy
+//   throws  Error for scalars, inner sizes that differ, axes that do not broadcast, dtypes or devices
 #pragma once
 
 #include "lockstep/runtime/kernel.h"

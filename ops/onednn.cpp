@@ -201,8 +201,8 @@ class Convolution {
   mutable std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-// A convolution of the whole batch: of full chunks, and of the last if it has fewer samples. Null: oneDNN has none that is
-// worth using.
+// A convolution of the whole batch: of full chunks, and of the last if it has fewer samples. Null: oneDNN has
+// none that is worth using.
 struct ConvPair {
   std::shared_ptr<const Convolution> full, last;
 
@@ -320,8 +320,8 @@ void conv_backward_weight(const ConvGeometry& g, const float* x, const float* dy
   pair.full->to_plain(partials, dw);
 }
 
-// oneDNN cuts a product by the number of threads it could use, even where it then runs on one, and the cut decides how sums
-// are rounded: the guard makes it the same everywhere.
+// oneDNN cuts a product by the number of threads it could use, even where it then runs on one, and the cut
+// decides how sums are rounded: the guard makes it the same everywhere.
 void sgemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha, const float* A,
            int64_t lda, const float* B, int64_t ldb, float beta, float* C, int64_t ldc) {
   SingleThreadGuard guard;

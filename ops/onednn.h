@@ -1,5 +1,5 @@
-// What Lockstep uses of oneDNN. Its interface differs between versions 2 and 3: every call is in onednn.cpp, nothing of it
-// in a header. Only there where LOCKSTEP_ONEDNN is defined.
+// What Lockstep uses of oneDNN. Its interface differs between versions 2 and 3: every call is in onednn.cpp,
+// nothing of it in a header. Only there where LOCKSTEP_ONEDNN is defined.
 #pragma once
 
 #include "lockstep/ops/conv2d_plans.h"
@@ -10,9 +10,10 @@ namespace lockstep::onednn {
 void sgemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha, const float* A,
            int64_t lda, const float* B, int64_t ldb, float beta, float* C, int64_t ldc);
 
-// Convolutions as in Note [Conv chunks], each chunk by a primitive for one thread, in a layout of the weights that oneDNN
-// picks: weights are converted once a call (microseconds; in KRSC order oneDNN has only its reference code). Primitives
-// are costly to make and kept, the 256 last used. Does oneDNN have optimised code for this one?
+// Convolutions as in Note [Conv chunks], each chunk by a primitive for one thread, in a layout of the weights
+// that oneDNN picks: weights are converted once a call (microseconds; in KRSC order oneDNN has only its
+// reference code). Primitives are costly to make and kept, the 256 last used. Does oneDNN have optimised code
+// for this one?
 bool conv_supports(cpu::ConvDirection direction, const cpu::ConvGeometry& g, bool bias);
 // REQUIRES: conv_supports.
 void conv_forward(const cpu::ConvGeometry& g, const float* x, const float* w, const float* bias, bool relu,

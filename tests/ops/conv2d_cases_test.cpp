@@ -158,8 +158,8 @@ TEST(Cases, C37_geometry_in_backward) {
   }
 }
 
-// 50 steps of plain gradient descent of a small net that passes through every plan: first layer, plain, strided 1x1,
-// depthwise, linear.
+// 50 steps of plain gradient descent of a small net that passes through every plan: first layer, plain,
+// strided 1x1, depthwise, linear.
 Tensors train(int threads) {
   struct ThreadsGuard {
     explicit ThreadsGuard(int threads) : previous(num_threads()) { set_num_threads(threads); }

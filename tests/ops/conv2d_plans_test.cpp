@@ -1,5 +1,5 @@
-// Every plan for every direction, forced, on many geometries: values against patches in double, what surrounds the results,
-// and the number of threads.
+// Every plan for every direction, forced, on many geometries: values against patches in double, what
+// surrounds the results, and the number of threads.
 #include "lockstep/ops/conv2d_plans.h"
 
 #include <gtest/gtest.h>
@@ -220,9 +220,8 @@ TEST(ConvPlans, TheHazardOfOneDnnIsNeverChosen) {
 
 #ifdef LOCKSTEP_ONEDNN
 TEST(ConvPlans, OneDnnTakesTheOrdinaryConvolutions) {
-  for (const ConvGeometry& g :
-       {square(16, 14, 64, 64, 3, 1, 1), square(16, 14, 64, 128, 1), square(16, 14, 64, 64, 3, 1, 1, 64),
-        square(2, 30, 3, 64, 7, 2, 3), square(17, 8, 24, 40, 3, 2, 1)})
+  for (const ConvGeometry& g : {square(16, 14, 64, 64, 3, 1, 1), square(16, 14, 64, 64, 3, 1, 1, 64),
+                                square(2, 30, 3, 64, 7, 2, 3), square(17, 8, 24, 40, 3, 2, 1)})
     for (ConvDirection direction :
          {ConvDirection::forward, ConvDirection::backward_input, ConvDirection::backward_weight})
       EXPECT_EQ(choose_plan(direction, g), ConvPlan::onednn)

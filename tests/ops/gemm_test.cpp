@@ -18,7 +18,7 @@ struct Product {
 
 // One of each kind of grid: one tile, tiles of rows, tiles of columns, a split K; then sizes 1.
 constexpr Product kProducts[] = {{17, 10, 33}, {64, 120, 400}, {300, 70, 90},  {40, 1100, 70}, {12, 20, 2200},
-                                 {1, 1, 5000}, {1, 50, 1},     {600, 1030, 5}, {3, 4096, 4096}};
+                                 {1, 1, 5000}, {1, 50, 1},     {600, 1030, 5}, {3, 2100, 500}};
 
 template <class T>
 std::vector<T> values(uint64_t seed, int64_t count) {

@@ -146,10 +146,10 @@ TEST(OpMatmul, LargeBatches) {
             .length = 9,
             .gradcheck = false});
   check_op({.name = "few large",
-            .inputs = {{.shape = {2, 130, 120}}, {.shape = {2, 120, 140}}},
+            .inputs = {{.shape = {2, 70, 120}}, {.shape = {2, 120, 190}}},
             .op = op,
             .reference = reference,
-            .length = 140,
+            .length = 190,
             .gradcheck = false});
 }
 
