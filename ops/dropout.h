@@ -2,7 +2,7 @@
 //   x, y    one shape; any floating dtype
 //   keep    uniform_float(word) >= p, the words from generator() as in random.h, which moves on by x.numel()
 //           numbers; so the same for any number of threads. What is dropped is 0, NaN included.
-//   saved   keep, one bit an element: 1/32 of a float32 x, and three times faster to read than to draw again
+//   saved   keep, one bit an element: 1/32 of a float32 x, and twice as fast to read as to draw again
 //   throws  Error if x is not floating or p is outside [0, 1]
 // Without training, and for p = 0, the result is x itself and the generator stays where it is. On meta the
 // generator stays too.

@@ -54,21 +54,32 @@ Tensor layer_norm(const Tensor& input, const Shape& shape, const Tensor& weight,
 namespace cpu {
 namespace {
 
-// Sum of f(j) over [0, n). 32 sums run side by side, and each adds 16 terms in C before it goes into double.
+struct RowSums {
+  double a = 0, b = 0;
+};
+
+// Sums what add(j, a, b) adds to a and b for j in [0, n), in one pass. 32 sums run side by side, and each
+// takes 16 terms in C before they go into double.
 template <class C, class F>
-double row_sum(int64_t n, F&& f) {
-  constexpr int kLanes = 32, kBlock = 16 * kLanes;
-  double total = 0;
+RowSums row_sums(int64_t n, F&& add) {
+  constexpr int kLanes = 32, kQuarter = kLanes / 4, kBlock = 16 * kLanes;
+  double totals_a[kQuarter] = {}, totals_b[kQuarter] = {};
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
-    C sums[kLanes] = {};
+    C a[kLanes] = {}, b[kLanes] = {};
     int64_t j = begin;
     for (; j + kLanes <= end; j += kLanes)
 #pragma omp simd
-      for (int l = 0; l < kLanes; l++) sums[l] += f(j + l);
-    for (int l = 0; j + l < end; l++) sums[l] += f(j + l);
-    for (int l = 0; l < kLanes; l++) total += double(sums[l]);
+      for (int l = 0; l < kLanes; l++) add(j + l, a[l], b[l]);
+    for (int l = 0; j + l < end; l++) add(j + l, a[l], b[l]);
+    auto fold = [](const C* x, int l) {
+      return double((x[l] + x[l + kQuarter]) + (x[l + 2 * kQuarter] + x[l + 3 * kQuarter]));
+    };
+#pragma omp simd
+    for (int l = 0; l < kQuarter; l++) totals_a[l] += fold(a, l), totals_b[l] += fold(b, l);
   }
+  RowSums total;
+  for (int l = 0; l < kQuarter; l++) total.a += totals_a[l], total.b += totals_b[l];
   return total;
 }
 
@@ -114,9 +125,12 @@ template <class T>
 void input_gradient(const T* x, const T* dy, const Compute<T>* w, const RowNormalizer<Compute<T>>& xhat,
                     int64_t length, T* dx) {
   using C = Compute<T>;
-  const double n = double(length);
-  const C offset = C(row_sum<C>(length, [&](int64_t j) { return C(dy[j]) * w[j]; }) / n);
-  const C slope = C(row_sum<C>(length, [&](int64_t j) { return C(dy[j]) * w[j] * xhat(C(x[j])); }) / n);
+  const RowSums sums = row_sums<C>(length, [&](int64_t j, C& a, C& b) {
+    const C g = C(dy[j]) * w[j];
+    a += g;
+    b += g * xhat(C(x[j]));
+  });
+  const C offset = C(sums.a / double(length)), slope = C(sums.b / double(length));
 #pragma omp simd
   for (int64_t j = 0; j < length; j++)
     store(dx + j, xhat.scale * (C(dy[j]) * w[j] - offset - xhat(C(x[j])) * slope));
@@ -157,12 +171,15 @@ void layer_norm_forward(const Tensor& x, const Tensor& weight, const Tensor& bia
         const T* in = x.data<T>() + row * length;
         T* out = y.data<T>() + row * length;
         const double n = double(length);
-        const C high = C(row_sum<C>(length, [&](int64_t j) { return C(in[j]); }) / n);
-        const double low = row_sum<C>(length, [&](int64_t j) { return C(in[j]) - high; }) / n;
-        const double squares =
-            row_sum<C>(length, [&](int64_t j) { return (C(in[j]) - high) * (C(in[j]) - high); });
+        const C high = C(row_sums<C>(length, [&](int64_t j, C& a, C&) { a += C(in[j]); }).a / n);
+        const RowSums sums = row_sums<C>(length, [&](int64_t j, C& a, C& b) {
+          const C centred = C(in[j]) - high;
+          a += centred;
+          b += centred * centred;
+        });
+        const double low = sums.a / n;
         means[row] = double(high) + low;
-        rstds[row] = 1 / std::sqrt(std::max(squares / n - low * low, 0.0) + eps);
+        rstds[row] = 1 / std::sqrt(std::max(sums.b / n - low * low, 0.0) + eps);
         const RowNormalizer<C> xhat(means[row], rstds[row]);
 #pragma omp simd
         for (int64_t j = 0; j < length; j++) store(out + j, xhat(C(in[j])) * w[j] + b[j]);
