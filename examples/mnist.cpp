@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "lockstep/ops/cross_entropy.h"
+#include "lockstep/ops/reduce.h"
 #include "lockstep/ops/softmax.h"
 #include "lockstep/runtime/autograd.h"
 #include "lockstep/runtime/parallel.h"
@@ -51,18 +52,47 @@ auto prepare(F&& f) {
   }
 }
 
+// The digits of another data set, each moved by up to `limit` pixels down or up and right or left. The shift is drawn from the
+// sample's own random stream: it depends on the seed, the epoch and the digit, not on the worker.
+class ShiftedDigits : public Dataset {
+ public:
+  ShiftedDigits(std::shared_ptr<const Dataset> digits, int64_t limit)
+      : digits_(std::move(digits)), limit_(limit) {}
+  int64_t size() const override { return digits_->size(); }
+  std::string sample_name(int64_t index) const override { return digits_->sample_name(index); }
+
+  Sample get(int64_t index) const override {
+    Sample sample = digits_->get(index);  // [28, 28, 1]
+    RandomState state = generator().reserve(2);
+    auto words = Philox{state.seed}(state.offset);
+    int64_t down = int64_t(words[0] % (2 * limit_ + 1)) - limit_,
+            right = int64_t(words[1] % (2 * limit_ + 1)) - limit_;
+    Tensor moved = full(sample.image.shape(), normalize_mnist_pixel(0));
+    window(moved, down, right).copy_(window(sample.image, -down, -right));
+    return {moved, sample.label};
+  }
+
+ private:
+  // What of an image stays in the picture when it is moved, at its place after the move.
+  static Tensor window(const Tensor& image, int64_t down, int64_t right) {
+    int64_t rows = image.size(0), columns = image.size(1);
+    return image.slice(0, std::max<int64_t>(down, 0), rows + std::min<int64_t>(down, 0))
+        .slice(1, std::max<int64_t>(right, 0), columns + std::min<int64_t>(right, 0));
+  }
+
+  std::shared_ptr<const Dataset> digits_;
+  int64_t limit_;
+};
+
 // Means over the digits seen so far. Sums are doubles in the order of the batches: an epoch that is resumed in its
 // middle ends with the same bits.
 struct Means {
   double loss_sum = 0, correct = 0, digits = 0;
 
   void add(const Tensor& logits, const Tensor& labels, double batch_loss) {
-    std::vector<float> scores = logits.to_vector<float>();
-    std::vector<int64_t> truth = labels.to_vector<int64_t>();
-    for (size_t i = 0; i < truth.size(); i++) {
-      auto row = scores.begin() + long(10 * i);
-      correct += std::max_element(row, row + 10) - row == truth[i];
-    }
+    std::vector<int64_t> guesses = argmax(logits, 1).to_vector<int64_t>(),
+                         truth = labels.to_vector<int64_t>();
+    for (size_t i = 0; i < truth.size(); i++) correct += guesses[i] == truth[i];
     loss_sum += batch_loss * double(truth.size());
     digits += double(truth.size());
   }
@@ -129,13 +159,15 @@ class Training {
   // `resumed` is null for a new run. Throws for whatever is wrong before the first step.
   Training(const Options& options, const Checkpoint* resumed)
       : options_(options), train_(load(Split::train)), test_(load(Split::test)) {
-    if (options_.epochs == 0) options_.epochs = train_->size() < 10'000 ? 60 : 12;
+    if (options_.epochs == 0) options_.epochs = train_->size() < 10'000 ? 100 : 12;
     if (options_.lr == 0) options_.lr = options_.optimizer == "sgd" ? 0.05 : 0.002;
 
     manual_seed(options_.seed);
     model_ = make_mnist_model(options_.model);
     optimizer_ = make_optimizer(options_, *model_);
-    train_loader_ = std::make_unique<DataLoader>(train_, LoaderOptions{.batch_size = options_.batch_size,
+    std::shared_ptr<const Dataset> digits = train_;
+    if (options_.shift > 0) digits = std::make_shared<ShiftedDigits>(train_, options_.shift);
+    train_loader_ = std::make_unique<DataLoader>(digits, LoaderOptions{.batch_size = options_.batch_size,
                                                                        .shuffle = true,
                                                                        .seed = options_.seed,
                                                                        .workers = options_.workers});

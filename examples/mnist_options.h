@@ -23,6 +23,7 @@ struct Options {
   std::string device = "cpu";
   int threads = 0;
   int workers = 1;
+  int shift = 2;
   uint64_t seed = 1;
   std::string data;
   std::string run_dir;
@@ -57,7 +58,7 @@ inline void add_flags(CLI::App& app, Options& options) {
   auto one_of = [](std::vector<std::string> names) { return CLI::IsMember(std::move(names)); };
   app.option_defaults()->always_capture_default();
   app.add_option("--epochs", options.epochs,
-                 "Passes over the training digits; 0: 12, or 60 with the 5,000-digit subset")
+                 "Passes over the training digits; 0: 12, or 100 with the 5,000-digit subset")
       ->check(number(0, 1'000'000));
   app.add_option("--batch-size", options.batch_size, "Digits a step")->check(positive);
   app.add_option("--lr", options.lr,
@@ -72,7 +73,11 @@ inline void add_flags(CLI::App& app, Options& options) {
       ->check(number(0, 1024));
   app.add_option("--workers", options.workers, "Threads that make batches ahead of time; 0: none")
       ->check(number(0, 256));
-  app.add_option("--seed", options.seed, "Of the weights, the order of the digits and dropout")->check(count);
+  app.add_option("--shift", options.shift, "Pixels by which training digits are moved at random, at most")
+      ->check(number(0, 8));
+  app.add_option("--seed", options.seed,
+                 "Of the weights, the order and the shifts of the digits, and dropout")
+      ->check(count);
   app.add_option(
       "--data", options.data,
       "Folder that holds mnist/train-images-idx3-ubyte.gz and so on; default: LOCKSTEP_DATA, or the cache "
