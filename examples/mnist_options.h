@@ -125,6 +125,7 @@ inline std::map<std::string, std::string> run_flags(const Options& options) {
           {"lr", lr},
           {"optimizer", options.optimizer},
           {"model", options.model},
+          {"shift", std::to_string(options.shift)},
           {"seed", std::to_string(options.seed)}};
 }
 

@@ -20,7 +20,7 @@ struct ProgressOptions {
   double plain_interval_seconds = 5;  // between two lines where there is no terminal
   // For tests and host programs; by default standard output, and whether it is a terminal.
   std::ostream* out = nullptr;
-  bool terminal = false;            // looked at only if `out` is given
+  bool terminal = false;                 // looked at only if `out` is given
   std::function<double()> seconds = {};  // a clock; by default a steady one
 };
 

@@ -119,11 +119,11 @@ TEST_F(MnistProgram, TheConfigOfARunRepeatsIt) {
 }
 
 // 40 steps in one go against a run that is stopped in the middle of an epoch and goes on in another process,
-// with dropout, shuffling and momentum.
+// with dropout, shuffling, augmentation and momentum.
 class MnistResume : public MnistProgram, public ::testing::WithParamInterface<int> {};
 
 TEST_P(MnistResume, C59_bit_exact) {
-  Words flags = {"--epochs", "2", "--model", "cnn", "--save-every", "3"};
+  Words flags = {"--epochs", "2", "--model", "cnn", "--shift", "1", "--save-every", "3"};
   ASSERT_EQ(run(training("whole", flags)).code, 0);
   Result stopped = interrupt(training("parts", flags), "parts", GetParam());
   ASSERT_EQ(stopped.code, 128 + GetParam()) << stopped.out << stopped.error;
