@@ -207,6 +207,20 @@ TEST(ConvPlans, ReluKeepsNaN) {
   }
 }
 
+// The primitives of oneDNN are kept, but not all: shapes that come back after many others are made anew.
+TEST(ConvPlans, MoreShapesThanAreKept) {
+  auto convolve = [](int64_t filters) {
+    const ConvGeometry g = square(1, 4, 16, filters, 3);
+    Guarded x(1, g.N * g.x_sample()), w(2, g.weights()), y(g.N * g.y_sample());
+    conv_forward<float>(choose_plan(ConvDirection::forward, g), g, x.data(), w.data(), nullptr, false,
+                        y.data());
+    return y;
+  };
+  const Guarded first = convolve(1);
+  for (int64_t filters = 2; filters < 300; filters++) convolve(filters);
+  EXPECT_TRUE(convolve(1) == first);
+}
+
 TEST(ConvPlans, TheHazardOfOneDnnIsNeverChosen) {
   for (int64_t channels : {1, 3, 6, 7, 12}) {
     const ConvGeometry g = square(4, 9, channels, 32, 1, 2);
