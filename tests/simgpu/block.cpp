@@ -15,6 +15,7 @@ void Block::begin_launch(const Kernel* k, void* const* a, Running& r, Rng& gener
   // thread that launched before.
   idle.clear();
   unbuilt = 0;
+  aborted = cudaSuccess;
   order.resize(static_cast<size_t>(count));
 }
 
@@ -48,8 +49,9 @@ bool Block::run(void (*fiber_main)()) {
       resume(t);
     } else if (!release_barrier()) {
       report_deadlock();
-      return false;
+      aborted = cudaErrorLaunchTimeout;
     }
+    if (aborted != cudaSuccess) return false;
   }
   return true;
 }
@@ -133,6 +135,12 @@ void Block::report_deadlock() {
              " in a warp collective whose other lanes never come, " + std::to_string(exited) +
              " have returned",
          *actor);
+}
+
+void abort_kernel(cudaError_t status) {
+  block.aborted = status;
+  switch_context(block.fibers[block.fiber], block.main);
+  __builtin_unreachable();
 }
 
 Rendezvous* Block::meet(unsigned mask, Rendezvous::Kind kind, uint64_t value, const void* site) {

@@ -47,7 +47,7 @@ struct Block {
   Rendezvous rendezvous[kMaxThreads / 32][8];
   std::vector<int> ready;       // threads that may go on
   int fiber = -1, thread = -1;  // running now
-  int barrier_result = 0;
+  cudaError_t aborted = cudaSuccess;  // why the kernel was given up
 
   void begin_launch(const Kernel* kernel, void* const* args, Running& actor, Rng& rng);
   void end_launch();
@@ -66,6 +66,9 @@ struct Block {
 };
 
 extern Block block;
+
+// From the fault handler: leaves the running kernel for good.
+[[noreturn]] void abort_kernel(cudaError_t status);
 
 enum class Combine { none, count, all, any };
 int barrier(Combine combine, int predicate, const void* site);

@@ -90,7 +90,7 @@ bool in_dynamic_shared(const void* address, size_t bytes) {
          static_cast<const char*>(address) + bytes <= dynamic_shared_bytes + dynamic_shared_size;
 }
 
-bool execute(const Launch& launch, Running& actor, Rng& rng) {
+cudaError_t execute(const Launch& launch, Running& actor, Rng& rng) {
   std::vector<void*> args;
   for (size_t offset : launch.offsets) args.push_back(const_cast<std::byte*>(launch.args.data()) + offset);
   gridDim = {launch.grid.x, launch.grid.y, launch.grid.z};
@@ -112,11 +112,13 @@ bool execute(const Launch& launch, Running& actor, Rng& rng) {
                 static_cast<unsigned>(b / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(b / launch.grid.x / launch.grid.y)};
     std::memset(dynamic_shared_bytes, 0xff, launch.shared_bytes);
+    static uint64_t serial = 0;
+    actor.block_serial = ++serial;
     actor.who.block = static_cast<uint32_t>(i);
     ok = block.run(fiber_main);
   }
   block.end_launch();
-  return ok;
+  return block.aborted;
 }
 
 }  // namespace simgpu

@@ -37,8 +37,8 @@ struct Launch {
   size_t shared_bytes = 0;
 };
 
-// False if the kernel could not finish (a deadlock, which is then reported). Needs the world's lock.
-bool execute(const Launch& launch, Running& actor, Rng& rng);
+// cudaSuccess, or why the kernel could not finish, which is then reported too. Needs the world's lock.
+cudaError_t execute(const Launch& launch, Running& actor, Rng& rng);
 
 bool on_fiber_stack(const void* address);
 bool in_dynamic_shared(const void* address, size_t bytes);  // within what the launch asked for

@@ -24,7 +24,7 @@ namespace {
 
 // Shared memory belongs to a block: what an earlier block left in a cell counts as nothing.
 struct SharedCell {
-  uint64_t block = 0;  // operation and block that wrote what is here
+  uint64_t block = 0;  // whose this is
   uint8_t written = 0;
   Cell cell = {};
 };
@@ -37,8 +37,7 @@ SharedCell& shared_cell(uintptr_t address) {
     return static_cast<SharedCell*>(p);
   }();
   SharedCell& c = cells[address / 8 - reinterpret_cast<uintptr_t>(&__bss_start) / 8];
-  const uint64_t now = (uint64_t{running->who.op} << 32) | running->who.block;
-  if (c.block != now) c = SharedCell{now, 0, {}};
+  if (c.block != running->block_serial) c = SharedCell{running->block_serial, 0, {}};
   return c;
 }
 

@@ -1,10 +1,10 @@
-// What the simulated libraries keep beside the world: called by reset(), with the lock held.
+// What the simulated libraries keep beside the world. Each is called by reset(), with the lock held.
 #pragma once
 
 namespace simgpu {
 
-void reset_nccl();
 void reset_graphs();
-void reset_libraries();
+void reset_cublas();
+void reset_nccl();
 
 }  // namespace simgpu

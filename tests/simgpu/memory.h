@@ -58,6 +58,7 @@ const void* host_view(const void* p);
 void guard_pinned(const Op& op);
 void refresh_pinned();  // after the host clock has advanced
 void forget_pinned();   // at reset
+void check_pinned_free(uintptr_t base, size_t bytes, const char* by);
 bool pinned_is_guarded(const void* p, bool write, std::string* why);
 
 }  // namespace simgpu

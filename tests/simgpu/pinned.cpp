@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "simgpu/block.h"
 #include "simgpu/memory.h"
 #include "simgpu/report.h"
 
@@ -40,6 +41,15 @@ struct sigaction previous_action;
 
 void on_fault(int signal, siginfo_t* info, void* context) {
   const int arena = arena_of(info->si_addr);
+  if (arena < 0 && running != nullptr && !running->whole_op) {
+    // As on a GPU, the kernel ends here and the context is lost.
+    const bool misaligned = info->si_code == SI_KERNEL;  // no address: an aligned instruction on an odd one
+    report(misaligned ? "misaligned" : "host pointer",
+           misaligned ? "accesses memory at an address that is no multiple of the access's size"
+                      : "follows a pointer to no memory at all",
+           *running);
+    abort_kernel(misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress);
+  }
   if (arena < 0) {  // not ours: let it happen again as if we were not here
     sigaction(SIGSEGV, &previous_action, nullptr);
     if (previous_action.sa_flags & SA_SIGINFO) previous_action.sa_sigaction(signal, info, context);
@@ -90,6 +100,13 @@ bool pinned_is_guarded(const void* p, bool write, std::string* why) {
     return true;
   }
   return false;
+}
+
+void check_pinned_free(uintptr_t base, size_t bytes, const char* by) {
+  for (const Guard& g : guards)
+    if (g.begin < base + bytes && base < g.end)
+      report("use after free", std::string(by) + " frees " + describe_address(reinterpret_cast<const void*>(base)) +
+                                   " though the host has not waited for " + describe_op(g.op));
 }
 
 void guard_pinned(const Op& op) {

@@ -41,6 +41,10 @@ void report(const std::string& kind, const std::string& message, const Running& 
 }
 
 std::vector<Report> take_reports() {
+  if (host.last_error != cudaSuccess)
+    report("dropped error", std::string(host.failed_call) + " returned " + cudaGetErrorName(host.last_error) +
+                                " and nobody called cudaGetLastError since");
+  host.last_error = cudaSuccess;
   Book& b = book();
   std::lock_guard lock(b.mutex);
   b.index.clear();

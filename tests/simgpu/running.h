@@ -17,7 +17,8 @@ struct Who {
 struct Running {
   Who who;
   int device = 0;
-  bool whole_op = false;  // a library call: one actor, no threads
+  bool whole_op = false;      // a library call: one actor, no threads
+  uint64_t block_serial = 0;  // never the same again: shared memory belongs to one block
 };
 
 extern thread_local Running* running;  // null in host code

@@ -50,13 +50,12 @@ void set_bits(uint8_t* map, uintptr_t base, size_t bytes, bool on) {
 
 std::string direction(bool write) { return write ? "writes " : "reads "; }
 
-[[gnu::cold, gnu::noinline]] void report_bad_address(uintptr_t address, size_t bytes, bool write) {
+[[gnu::cold, gnu::noinline]] void report_bad_address(uintptr_t address, bool write) {
   const auto* p = reinterpret_cast<const void*>(address);
   const Allocation* a = find_allocation(p);
   const bool freed = a != nullptr && a->freed && address >= a->base && address < a->base + a->bytes;
   report(freed ? "use after free" : "out of bounds",
-         describe_op(running->who.op) + " " + direction(write) + std::to_string(bytes) + " bytes at " +
-             describe_address(p),
+         describe_op(running->who.op) + " " + direction(write) + describe_address(p),
          std::to_string(running->who.op) + (a != nullptr ? "/" + std::to_string(a->number) : "") +
              direction(write));
 }
@@ -74,13 +73,14 @@ std::string direction(bool write) { return write ? "writes " : "reads "; }
                               std::to_string(arena) + " without cudaDeviceEnablePeerAccess");
 }
 
-void check_cell(size_t index, uint8_t mask, uint8_t flags, uintptr_t address, size_t bytes) {
-  if ((allocated[index] & mask) != mask) [[unlikely]] {
-    report_bad_address(address, bytes, flags & kWrite);
-    return;
+void check_cell(size_t index, uint8_t mask, uint8_t flags) {
+  const uintptr_t address = arena_base + index * 8;
+  if (const unsigned bad = mask & ~allocated[index]; bad != 0) [[unlikely]] {
+    report_bad_address(address + static_cast<unsigned>(__builtin_ctz(bad)), flags & kWrite);
+    written[index] |= mask;  // once is enough
   }
   if (flags != kWrite && (written[index] & mask) != mask) [[unlikely]] {
-    if (!world().uninstrumented) report_uninitialised(address);
+    if (!world().uninstrumented) report_uninitialised(address + static_cast<unsigned>(__builtin_ctz(mask & ~written[index])));
     written[index] |= mask;  // say it once
   }
   if (flags & kWrite) written[index] |= mask;
@@ -114,7 +114,8 @@ void check_access(uintptr_t address, size_t bytes, uint8_t flags) {
     if (arena == kPinned) {
       if (!running->whole_op)
         report("host pointer", describe_op(running->who.op) + " follows a pointer to pinned host memory: " +
-                                   describe_address(reinterpret_cast<const void*>(address)));
+                                   describe_address(reinterpret_cast<const void*>(address)),
+               std::to_string(running->who.op));
     } else if (!world().peers.contains({running->device, arena}) && !running->whole_op) {
       report_peer(arena);
     }
@@ -127,10 +128,10 @@ void check_access(uintptr_t address, size_t bytes, uint8_t flags) {
   const uintptr_t offset = address & 7;
   if (offset + bytes <= 8) {
     const auto mask = static_cast<uint8_t>((0xffu >> (8 - bytes)) << offset);
-    check_cell(cell_of(address), mask, flags, address, bytes);
+    check_cell(cell_of(address), mask, flags);
   } else {
     for_cells(address, bytes, [&](size_t cell, uint8_t mask) {
-      check_cell(cell, mask, flags, std::max(address, arena_base + cell * 8), bytes);
+      check_cell(cell, mask, flags);
     });
   }
 }

@@ -71,7 +71,9 @@ World& world() {
 void reset(const Config& c) {
   World& w = world();
   std::lock_guard guard(w.mutex);
-  reset_libraries();
+  reset_graphs();
+  reset_cublas();
+  reset_nccl();
   reset_memory();
   begin(w, c);
   host.device = 0;
@@ -99,6 +101,7 @@ Call::Call(const char* name) : name_(name), outer_(host.lock) {
     host.counted = true;
     ++w.host_threads;
   }
+  host.call = name;
   ++w.calls[name];
   w.host_us += 1;
   for (auto it = w.faults.begin(); it != w.faults.end(); ++it) {
@@ -119,7 +122,10 @@ Call::~Call() {
 }
 
 cudaError_t finish(cudaError_t status) {
-  if (status != cudaSuccess && status != cudaErrorNotReady) host.last_error = status;
+  if (status != cudaSuccess && status != cudaErrorNotReady) {
+    host.last_error = status;
+    host.failed_call = host.call;
+  }
   return status;
 }
 

@@ -61,6 +61,8 @@ World& world();
 struct HostThread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
+  const char* call = "";         // the latest
+  const char* failed_call = "";  // that set last_error
   bool in_callback = false;
   std::unique_lock<std::mutex>* lock = nullptr;  // held now, if any
   bool counted = false;

@@ -11,7 +11,7 @@
 #include "lockstep/runtime/cuda_check.h"
 #include "simgpu/simgpu.h"
 
-struct SimulatedGpu : ::testing::Test {
+struct SimulatedGpu : virtual ::testing::Test {
   void SetUp() override {
     simgpu::reset();
     stream = make_stream();
