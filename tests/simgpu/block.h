@@ -45,8 +45,8 @@ struct Block {
   std::vector<int> order;  // of starting threads
   DeviceThread threads[kMaxThreads];
   Rendezvous rendezvous[kMaxThreads / 32][8];
-  std::vector<int> ready;       // threads that may go on
-  int fiber = -1, thread = -1;  // running now
+  std::vector<int> ready;             // threads that may go on
+  int fiber = -1, thread = -1;        // running now
   cudaError_t aborted = cudaSuccess;  // why the kernel was given up
 
   void begin_launch(const Kernel* kernel, void* const* args, Running& actor, Rng& rng);

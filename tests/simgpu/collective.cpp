@@ -38,10 +38,13 @@ bool to_type(ncclDataType_t t, Type* result) {
 }
 
 std::string compare(const Collective& a, const Collective& b) {
-  const auto pair = [](const auto& x, const auto& y) { return std::to_string(x) + " and " + std::to_string(y); };
+  const auto pair = [](const auto& x, const auto& y) {
+    return std::to_string(x) + " and " + std::to_string(y);
+  };
   if (a.kind != b.kind) return std::string(a.name) + " and " + b.name;
   if (a.count != b.count) return "counts " + pair(a.count, b.count);
-  if (a.nccl_type != b.nccl_type) return "types " + pair(static_cast<int>(a.nccl_type), static_cast<int>(b.nccl_type));
+  if (a.nccl_type != b.nccl_type)
+    return "types " + pair(static_cast<int>(a.nccl_type), static_cast<int>(b.nccl_type));
   if (a.op != b.op) return "operators " + pair(static_cast<int>(a.op), static_cast<int>(b.op));
   if (a.root != b.root) return "roots " + pair(a.root, b.root);
   return "";

@@ -29,8 +29,8 @@ Blas* blas_of(cublasHandle_t handle, const char* call) {
     return nullptr;
   }
   if (b->device != host.device)
-    report("misuse", std::string(call) + " uses a handle of device " + std::to_string(b->device) + " while device " +
-                         std::to_string(host.device) + " is current");
+    report("misuse", std::string(call) + " uses a handle of device " + std::to_string(b->device) +
+                         " while device " + std::to_string(host.device) + " is current");
   return b;
 }
 
@@ -70,11 +70,16 @@ cublasStatus_t multiply(cublasHandle_t handle, const Product& p, const char* cal
   if (blas == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   const bool ta = p.trans_a != CUBLAS_OP_N, tb = p.trans_b != CUBLAS_OP_N;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0 || p.lda < std::max<int64_t>(1, ta ? p.k : p.m) ||
-      p.ldb < std::max<int64_t>(1, tb ? p.n : p.k) || p.ldc < std::max<int64_t>(1, p.m) || p.alpha == nullptr ||
-      p.beta == nullptr)
+      p.ldb < std::max<int64_t>(1, tb ? p.n : p.k) || p.ldc < std::max<int64_t>(1, p.m) ||
+      p.alpha == nullptr || p.beta == nullptr)
     return CUBLAS_STATUS_INVALID_VALUE;
-  Gemm g{p.m, p.n, p.k, {p.a, Type::f32, ta, p.lda, p.stride_a}, {p.b, Type::f32, tb, p.ldb, p.stride_b},
-         {p.c, Type::f32, false, p.ldc, p.stride_c}, p.batch};
+  Gemm g{p.m,
+         p.n,
+         p.k,
+         {p.a, Type::f32, ta, p.lda, p.stride_a},
+         {p.b, Type::f32, tb, p.ldb, p.stride_b},
+         {p.c, Type::f32, false, p.ldc, p.stride_c},
+         p.batch};
   if (!type_of(p.type_a, &g.a.type) || !type_of(p.type_b, &g.b.type) || !type_of(p.type_c, &g.c.type) ||
       g.a.type != g.b.type || (g.a.type == Type::f64) != (g.c.type == Type::f64))
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -96,10 +101,8 @@ cublasStatus_t multiply(cublasHandle_t handle, const Product& p, const char* cal
   enqueue(
       stream, call, std::move(ranges),
       [=](Op&) {
-        if (on_device)
-          run_gemm(g, scalar(p.alpha, is_double), scalar(p.beta, is_double));
-        else
-          run_gemm(g, alpha, beta);
+        if (on_device) run_gemm(g, scalar(p.alpha, is_double), scalar(p.beta, is_double));
+        else run_gemm(g, alpha, beta);
       },
       5 + flops / 1e7);
   return CUBLAS_STATUS_SUCCESS;
@@ -116,11 +119,11 @@ void reset_cublas() {
 
 using namespace simgpu;
 
-#define SIMGPU_BLAS_CALL(name)  \
-  ::simgpu::Call call(#name); \
+#define SIMGPU_BLAS_CALL(name) \
+  ::simgpu::Call call(#name);  \
   if (call.injected() != 0) return static_cast<cublasStatus_t>(call.injected())
-#define SIMGPU_BLAS(handle)                      \
-  Blas* blas = blas_of(handle, call.name());   \
+#define SIMGPU_BLAS(handle)                  \
+  Blas* blas = blas_of(handle, call.name()); \
   if (blas == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED
 
 extern "C" {
@@ -182,39 +185,41 @@ cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n,
-                              int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
-                              const float* beta, float* c, int ldc) {
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
+                              int m, int n, int k, const float* alpha, const float* a, int lda,
+                              const float* b, int ldb, const float* beta, float* c, int ldc) {
   SIMGPU_BLAS_CALL(cublasSgemm);
-  return multiply(handle, {trans_a, trans_b, m, n, k, alpha, a, CUDA_R_32F, lda, 0, b, CUDA_R_32F, ldb, 0, beta, c,
-                           CUDA_R_32F, ldc, 0, 1},
+  return multiply(handle, {trans_a, trans_b,    m,   n, k,    alpha, a,          CUDA_R_32F, lda, 0,
+                           b,       CUDA_R_32F, ldb, 0, beta, c,     CUDA_R_32F, ldc,        0,   1},
                   call.name());
 }
-cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n,
-                              int k, const double* alpha, const double* a, int lda, const double* b, int ldb,
-                              const double* beta, double* c, int ldc) {
+cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
+                              int m, int n, int k, const double* alpha, const double* a, int lda,
+                              const double* b, int ldb, const double* beta, double* c, int ldc) {
   SIMGPU_BLAS_CALL(cublasDgemm);
-  return multiply(handle, {trans_a, trans_b, m, n, k, alpha, a, CUDA_R_64F, lda, 0, b, CUDA_R_64F, ldb, 0, beta, c,
-                           CUDA_R_64F, ldc, 0, 1},
+  return multiply(handle, {trans_a, trans_b,    m,   n, k,    alpha, a,          CUDA_R_64F, lda, 0,
+                           b,       CUDA_R_64F, ldb, 0, beta, c,     CUDA_R_64F, ldc,        0,   1},
                   call.name());
 }
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n,
-                            int k, const void* alpha, const void* a, cudaDataType type_a, int lda, const void* b,
-                            cudaDataType type_b, int ldb, const void* beta, void* c, cudaDataType type_c, int ldc,
-                            cublasComputeType_t, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
+                            int m, int n, int k, const void* alpha, const void* a, cudaDataType type_a,
+                            int lda, const void* b, cudaDataType type_b, int ldb, const void* beta, void* c,
+                            cudaDataType type_c, int ldc, cublasComputeType_t, cublasGemmAlgo_t) {
   SIMGPU_BLAS_CALL(cublasGemmEx);
-  return multiply(handle, {trans_a, trans_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c, type_c,
-                           ldc, 0, 1},
+  return multiply(handle, {trans_a, trans_b, m,   n, k,    alpha, a,      type_a, lda, 0,
+                           b,       type_b,  ldb, 0, beta, c,     type_c, ldc,    0,   1},
                   call.name());
 }
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
-                                          int m, int n, int k, const void* alpha, const void* a, cudaDataType type_a,
-                                          int lda, long long stride_a, const void* b, cudaDataType type_b, int ldb,
-                                          long long stride_b, const void* beta, void* c, cudaDataType type_c, int ldc,
-                                          long long stride_c, int batch, cublasComputeType_t, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a,
+                                          cublasOperation_t trans_b, int m, int n, int k, const void* alpha,
+                                          const void* a, cudaDataType type_a, int lda, long long stride_a,
+                                          const void* b, cudaDataType type_b, int ldb, long long stride_b,
+                                          const void* beta, void* c, cudaDataType type_c, int ldc,
+                                          long long stride_c, int batch, cublasComputeType_t,
+                                          cublasGemmAlgo_t) {
   SIMGPU_BLAS_CALL(cublasGemmStridedBatchedEx);
-  return multiply(handle, {trans_a, trans_b, m, n, k, alpha, a, type_a, lda, stride_a, b, type_b, ldb, stride_b, beta,
-                           c, type_c, ldc, stride_c, batch},
+  return multiply(handle, {trans_a, trans_b, m,   n,        k,    alpha, a,      type_a, lda,      stride_a,
+                           b,       type_b,  ldb, stride_b, beta, c,     type_c, ldc,    stride_c, batch},
                   call.name());
 }
 

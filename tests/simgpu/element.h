@@ -46,7 +46,9 @@ inline void store(Type t, void* base, size_t i, double value) {
     case Type::f64: static_cast<double*>(base)[i] = value; break;
     case Type::f32: static_cast<float*>(base)[i] = static_cast<float>(value); break;
     case Type::f16: static_cast<__half*>(base)[i] = __float2half(static_cast<float>(value)); break;
-    case Type::bf16: static_cast<__nv_bfloat16*>(base)[i] = __float2bfloat16(static_cast<float>(value)); break;
+    case Type::bf16:
+      static_cast<__nv_bfloat16*>(base)[i] = __float2bfloat16(static_cast<float>(value));
+      break;
     case Type::i8: static_cast<int8_t*>(base)[i] = static_cast<int8_t>(value); break;
     case Type::u8: static_cast<uint8_t*>(base)[i] = static_cast<uint8_t>(value); break;
     case Type::i32: static_cast<int32_t*>(base)[i] = static_cast<int32_t>(value); break;

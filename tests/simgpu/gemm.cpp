@@ -5,7 +5,8 @@
 namespace simgpu {
 namespace {
 
-void add_ranges(std::vector<Range>& ranges, const Matrix& x, int64_t rows, int64_t columns, int64_t batch, bool write) {
+void add_ranges(std::vector<Range>& ranges, const Matrix& x, int64_t rows, int64_t columns, int64_t batch,
+                bool write) {
   if (x.transposed) std::swap(rows, columns);
   const size_t element = size_of(x.type);
   if (rows == 0 || columns == 0) return;
@@ -18,11 +19,12 @@ void add_ranges(std::vector<Range>& ranges, const Matrix& x, int64_t rows, int64
 // op(x) as float, column-major and dense.
 std::vector<float> gather(const Matrix& x, int64_t item, int64_t rows, int64_t columns) {
   std::vector<float> dense(static_cast<size_t>(rows * columns));
-  const auto* base = static_cast<const char*>(x.data) + static_cast<size_t>(item * x.stride) * size_of(x.type);
+  const auto* base =
+      static_cast<const char*>(x.data) + static_cast<size_t>(item * x.stride) * size_of(x.type);
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t i = 0; i < rows; ++i)
-      dense[static_cast<size_t>(j * rows + i)] =
-          static_cast<float>(load(x.type, base, static_cast<size_t>(x.transposed ? i * x.ld + j : j * x.ld + i)));
+      dense[static_cast<size_t>(j * rows + i)] = static_cast<float>(
+          load(x.type, base, static_cast<size_t>(x.transposed ? i * x.ld + j : j * x.ld + i)));
   return dense;
 }
 
@@ -52,7 +54,9 @@ void run_gemm(const Gemm& g, double alpha, double beta) {
     };
     if (doubles) {
       const auto at = [&](const Matrix& x, int64_t row, int64_t col) {
-        return load(x.type, x.data, static_cast<size_t>(item * x.stride + (x.transposed ? row * x.ld + col : col * x.ld + row)));
+        return load(
+            x.type, x.data,
+            static_cast<size_t>(item * x.stride + (x.transposed ? row * x.ld + col : col * x.ld + row)));
       };
       for (int64_t j = 0; j < g.n; ++j)
         for (int64_t i = 0; i < g.m; ++i) {

@@ -122,7 +122,8 @@ std::string release(void* p, int index, const char* by) {
   Allocation& a = it->second;
   if (a.freed) return "a block that " + a.freed_by + " had freed: " + describe_address(p);
   if ((a.arena == kPinned) != (index == kPinned)) return "memory of the other kind: " + describe_address(p);
-  if (by != nullptr) index == kPinned ? check_pinned_free(a.base, a.bytes, by) : check_free(a.base, a.bytes, by);
+  if (by != nullptr)
+    index == kPinned ? check_pinned_free(a.base, a.bytes, by) : check_free(a.base, a.bytes, by);
   if (a.arena != kPinned) {
     open_arenas();
     check_red_zone(a);

@@ -75,11 +75,12 @@ ncclResult_t join(ncclComm_t* handle, int ranks, uint64_t id, int rank, int devi
     clique->comms.resize(static_cast<size_t>(ranks));
     clique->position.resize(static_cast<size_t>(ranks));
   }
-  if (clique->ranks != ranks || clique->comms[static_cast<size_t>(rank)] != nullptr) return ncclInvalidArgument;
+  if (clique->ranks != ranks || clique->comms[static_cast<size_t>(rank)] != nullptr)
+    return ncclInvalidArgument;
   for (const Comm* other : clique->comms)
     if (other != nullptr && other->device == device) {
-      report("misuse", "ranks " + std::to_string(other->rank) + " and " + std::to_string(rank) + " share device " +
-                           std::to_string(device));
+      report("misuse", "ranks " + std::to_string(other->rank) + " and " + std::to_string(rank) +
+                           " share device " + std::to_string(device));
       return ncclInvalidUsage;
     }
   auto* comm = new Comm{clique, rank, device};
@@ -140,7 +141,8 @@ ncclResult_t issue(Comm* comm, const Collective& mine, const void* send, void* r
   return ncclSuccess;
 }
 
-ncclResult_t submit(ncclComm_t handle, Collective collective, const void* send, void* recv, cudaStream_t stream) {
+ncclResult_t submit(ncclComm_t handle, Collective collective, const void* send, void* recv,
+                    cudaStream_t stream) {
   Comm* comm = comm_of(handle, collective.name);
   if (comm == nullptr) return ncclInvalidArgument;
   if (!to_type(collective.nccl_type, &collective.type) || collective.op > ncclAvg || collective.root < 0 ||
@@ -165,8 +167,8 @@ void reset_nccl() {
 
 using namespace simgpu;
 
-#define SIMGPU_NCCL_CALL(name)  \
-  ::simgpu::Call call(#name); \
+#define SIMGPU_NCCL_CALL(name) \
+  ::simgpu::Call call(#name);  \
   if (call.injected() != 0) return static_cast<ncclResult_t>(call.injected())
 
 extern "C" {
@@ -295,28 +297,29 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
   SIMGPU_NCCL_CALL(ncclAllReduce);
   return submit(comm, {Collective::all_reduce, call.name(), count, type, op}, send, recv, stream);
 }
-ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
   SIMGPU_NCCL_CALL(ncclReduce);
   return submit(comm, {Collective::reduce, call.name(), count, type, op, root}, send, recv, stream);
 }
-ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
   SIMGPU_NCCL_CALL(ncclBroadcast);
   return submit(comm, {Collective::broadcast, call.name(), count, type, ncclSum, root}, send, recv, stream);
 }
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
   SIMGPU_NCCL_CALL(ncclBcast);
-  return submit(comm, {Collective::broadcast, call.name(), count, type, ncclSum, root}, buffer, buffer, stream);
+  return submit(comm, {Collective::broadcast, call.name(), count, type, ncclSum, root}, buffer, buffer,
+                stream);
 }
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   SIMGPU_NCCL_CALL(ncclAllGather);
   return submit(comm, {Collective::all_gather, call.name(), count, type}, send, recv, stream);
 }
-ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   SIMGPU_NCCL_CALL(ncclReduceScatter);
   return submit(comm, {Collective::reduce_scatter, call.name(), count, type, op}, send, recv, stream);
 }

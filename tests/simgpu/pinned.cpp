@@ -105,7 +105,8 @@ bool pinned_is_guarded(const void* p, bool write, std::string* why) {
 void check_pinned_free(uintptr_t base, size_t bytes, const char* by) {
   for (const Guard& g : guards)
     if (g.begin < base + bytes && base < g.end)
-      report("use after free", std::string(by) + " frees " + describe_address(reinterpret_cast<const void*>(base)) +
+      report("use after free", std::string(by) + " frees " +
+                                   describe_address(reinterpret_cast<const void*>(base)) +
                                    " though the host has not waited for " + describe_op(g.op));
 }
 

@@ -80,7 +80,8 @@ void check_cell(size_t index, uint8_t mask, uint8_t flags) {
     written[index] |= mask;  // once is enough
   }
   if (flags != kWrite && (written[index] & mask) != mask) [[unlikely]] {
-    if (!world().uninstrumented) report_uninitialised(address + static_cast<unsigned>(__builtin_ctz(mask & ~written[index])));
+    if (!world().uninstrumented)
+      report_uninitialised(address + static_cast<unsigned>(__builtin_ctz(mask & ~written[index])));
     written[index] |= mask;  // say it once
   }
   if (flags & kWrite) written[index] |= mask;
@@ -113,8 +114,9 @@ void check_access(uintptr_t address, size_t bytes, uint8_t flags) {
   if (arena != running->device) [[unlikely]] {
     if (arena == kPinned) {
       if (!running->whole_op)
-        report("host pointer", describe_op(running->who.op) + " follows a pointer to pinned host memory: " +
-                                   describe_address(reinterpret_cast<const void*>(address)),
+        report("host pointer",
+               describe_op(running->who.op) + " follows a pointer to pinned host memory: " +
+                   describe_address(reinterpret_cast<const void*>(address)),
                std::to_string(running->who.op));
     } else if (!world().peers.contains({running->device, arena}) && !running->whole_op) {
       report_peer(arena);
@@ -130,9 +132,7 @@ void check_access(uintptr_t address, size_t bytes, uint8_t flags) {
     const auto mask = static_cast<uint8_t>((0xffu >> (8 - bytes)) << offset);
     check_cell(cell_of(address), mask, flags);
   } else {
-    for_cells(address, bytes, [&](size_t cell, uint8_t mask) {
-      check_cell(cell, mask, flags);
-    });
+    for_cells(address, bytes, [&](size_t cell, uint8_t mask) { check_cell(cell, mask, flags); });
   }
 }
 

@@ -1,6 +1,5 @@
-#include "simgpu/planted/faulty_kernels.h"
-
 #include "lockstep/runtime/launch.h"
+#include "simgpu/planted/faulty_kernels.h"
 
 namespace {
 
@@ -63,10 +62,8 @@ __global__ void partly_filled_shared_kernel(float* y, int filled) {
 
 __global__ void count_kernel(unsigned* bins, bool without_atomics) {
   unsigned* bin = &bins[threadIdx.x % 4];
-  if (without_atomics)
-    *bin += 1;
-  else
-    atomicAdd(bin, 1u);
+  if (without_atomics) *bin += 1;
+  else atomicAdd(bin, 1u);
 }
 
 __global__ void count_and_clear_kernel(unsigned* bins, bool clear_in_kernel) {

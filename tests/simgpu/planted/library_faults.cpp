@@ -168,7 +168,8 @@ const Planted library_faults[] = {
          x[rank] = zeros(streams[rank]);
        }
        ncclGroupStart();
-       for (int rank = 0; rank < 2; ++rank) all_reduce(x[rank], kCount, comms[rank], streams[faulty ? 1 - rank : rank]);
+       for (int rank = 0; rank < 2; ++rank)
+         all_reduce(x[rank], kCount, comms[rank], streams[faulty ? 1 - rank : rank]);
        ncclGroupEnd();
      }},
 };

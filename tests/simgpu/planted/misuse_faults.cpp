@@ -131,7 +131,8 @@ const Planted misuse_faults[] = {
      [](bool faulty) {
        cudaStream_t s = new_stream();
        float *x = zeros(s), *y = device_array(kCount - 1);
-       CUDA_CHECK(cudaMemcpyAsync(y, x, (kCount - (faulty ? 0 : 1)) * sizeof(float), cudaMemcpyDeviceToDevice, s));
+       CUDA_CHECK(
+           cudaMemcpyAsync(y, x, (kCount - (faulty ? 0 : 1)) * sizeof(float), cudaMemcpyDeviceToDevice, s));
        finish(s);
      }},
     {"copy_of_what_nothing_has_written", "uninitialised", "cudaMemcpyAsync",

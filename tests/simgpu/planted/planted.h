@@ -1,6 +1,6 @@
-// Faults put in on purpose. Each program exists once, with the fault as a flag, so that the faulty and the right
-// twin differ in exactly what the fault is. A checker that reports nothing looks just like a correct program:
-// these tests are what tells them apart.
+// Faults put in on purpose. Each program exists once, with the fault as a flag, so that the faulty and the
+// right twin differ in exactly what the fault is. A checker that reports nothing looks just like a correct
+// program: these tests are what tells them apart.
 #pragma once
 
 #include <ostream>
@@ -20,24 +20,23 @@ inline std::ostream& operator<<(std::ostream& out, const Planted& p) { return ou
 struct PlantedFault : ::testing::TestWithParam<Planted> {};
 
 // The faulty twin must be reported, the right one silent, under each of 50 seeds and all policies.
-#define SIMGPU_PLANTED(table)                                                                                \
-  INSTANTIATE_TEST_SUITE_P(table, PlantedFault, ::testing::ValuesIn(table), [](const auto& info) { \
-    return std::string(info.param.name);                                                                     \
-  })
+#define SIMGPU_PLANTED(table)                                               \
+  INSTANTIATE_TEST_SUITE_P(table, PlantedFault, ::testing::ValuesIn(table), \
+                           [](const auto& info) { return std::string(info.param.name); })
 
 // What the programs use.
 namespace planted {
 
 constexpr int kCount = 300;  // no multiple of a block
-inline cudaStream_t new_stream() { return SimulatedGpu::make_stream(); }
-inline cudaEvent_t new_event() { return SimulatedGpu::make_event(); }
+inline cudaStream_t new_stream() { return Gpu::make_stream(); }
+inline cudaEvent_t new_event() { return Gpu::make_event(); }
 template <class T = float>
 T* device_array(size_t n = kCount) {
-  return SimulatedGpu::device_array<T>(n);
+  return Gpu::device_array<T>(n);
 }
 template <class T = float>
 T* pinned_array(size_t n = kCount) {
-  return SimulatedGpu::pinned_array<T>(n);
+  return Gpu::pinned_array<T>(n);
 }
 // A device array of zeros, known to the host to be so.
 template <class T = float>

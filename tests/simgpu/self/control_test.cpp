@@ -100,9 +100,9 @@ TEST_F(Control, products_with_transposes_strides_and_padding) {
   for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 3);
   float *dx = upload(x), *dw = upload(w), *dy = upload(std::vector<float>(12, 1.0f));
   const float alpha = 2, beta = 1;
-  EXPECT_EQ(cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 2, 3, 4, &alpha, dw, CUDA_R_32F, 4, 8, dx,
-                                       CUDA_R_32F, 4, 12, &beta, dy, CUDA_R_32F, 2, 6, 2, CUBLAS_COMPUTE_32F,
-                                       CUBLAS_GEMM_DEFAULT),
+  EXPECT_EQ(cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 2, 3, 4, &alpha, dw, CUDA_R_32F, 4,
+                                       8, dx, CUDA_R_32F, 4, 12, &beta, dy, CUDA_R_32F, 2, 6, 2,
+                                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             CUBLAS_STATUS_SUCCESS);
   const std::vector<float> y = download(dy, 12);
   for (size_t item = 0; item < 2; ++item)

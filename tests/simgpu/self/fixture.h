@@ -11,13 +11,8 @@
 #include "lockstep/runtime/cuda_check.h"
 #include "simgpu/simgpu.h"
 
-struct SimulatedGpu : virtual ::testing::Test {
-  void SetUp() override {
-    simgpu::reset();
-    stream = make_stream();
-  }
-  void TearDown() override { EXPECT_EQ(simgpu::describe(simgpu::take_reports()), ""); }
-
+// Short forms of what every test does with a device.
+struct Gpu {
   static cudaStream_t make_stream() {
     cudaStream_t s;
     CUDA_CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
@@ -59,8 +54,16 @@ struct SimulatedGpu : virtual ::testing::Test {
     CUDA_CHECK(cudaFreeHost(staging));
     return values;
   }
-  // The reports so far, which the test expects; TearDown then sees none of them.
-  static std::string reports() { return simgpu::describe(simgpu::take_reports()); }
 
   cudaStream_t stream = nullptr;
+};
+
+struct SimulatedGpu : ::testing::Test, Gpu {
+  void SetUp() override {
+    simgpu::reset();
+    stream = make_stream();
+  }
+  void TearDown() override { EXPECT_EQ(simgpu::describe(simgpu::take_reports()), ""); }
+  // The reports so far, which the test expects; TearDown then sees none of them.
+  static std::string reports() { return simgpu::describe(simgpu::take_reports()); }
 };

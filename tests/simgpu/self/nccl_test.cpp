@@ -23,7 +23,7 @@ TEST_F(Collectives, threads_all_reduce_and_broadcast) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank)
     threads.emplace_back([&, rank] {
-      SimulatedGpu me;
+      Gpu me;
       CUDA_CHECK(cudaSetDevice(rank));
       me.stream = make_stream();
       ncclComm_t comm;

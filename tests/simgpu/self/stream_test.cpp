@@ -122,7 +122,8 @@ TEST(Policies, work_is_late_when_lazy_and_early_when_eager) {
     simgpu::reset(config);
     static bool ran;
     ran = false;
-    CUDA_CHECK(cudaLaunchHostFunc(SimulatedGpu::make_stream(), [](void*) { ran = true; }, nullptr));
+    CUDA_CHECK(cudaLaunchHostFunc(
+        Gpu::make_stream(), [](void*) { ran = true; }, nullptr));
     EXPECT_EQ(ran, policy == Policy::eager);
   }
   simgpu::take_reports();
@@ -135,10 +136,15 @@ TEST(Deadlocks, a_wait_that_nothing_can_end_is_reported_and_fails) {
   // A callback that never ends by itself holds up the stream while another thread waits for it.
   static std::atomic<bool> release;
   release = false;
-  cudaStream_t stream = SimulatedGpu::make_stream();
-  CUDA_CHECK(cudaLaunchHostFunc(stream, [](void*) { while (!release) std::this_thread::yield(); }, nullptr));
+  cudaStream_t stream = Gpu::make_stream();
+  CUDA_CHECK(cudaLaunchHostFunc(
+      stream,
+      [](void*) {
+        while (!release) std::this_thread::yield();
+      },
+      nullptr));
   std::thread holder([=] { cudaStreamSynchronize(stream); });
-  cudaStream_t other = SimulatedGpu::make_stream();
+  cudaStream_t other = Gpu::make_stream();
   while (simgpu::calls("cudaStreamSynchronize") == 0) std::this_thread::yield();
   const cudaError_t status = cudaStreamSynchronize(stream);
   release = true;
