@@ -21,32 +21,26 @@ void Block::begin_launch(const Kernel* k, void* const* a, Running& r, Rng& gener
 
 void Block::end_launch() { kernel = nullptr; }
 
-bool Block::run(void (*fiber_main)()) {
+bool Block::run(void (*entry)()) {
+  fiber_main = entry;
   std::iota(order.begin(), order.end(), 0);
   const uint32_t mode = rng->below(3);
   if (mode == 1) std::reverse(order.begin(), order.end());
   if (mode == 2) shuffle_order(order, *rng);
   next = 0, exited = 0;
   std::fill_n(threads, count, DeviceThread{});
-  for (auto& warp : rendezvous)
-    for (auto& r : warp) r.mask = 0;
+  for (int warp = 0; warp * 32 < count; ++warp)
+    for (int r = 0; r < kOpen; ++r) {
+      rendezvous[warp][r].mask = 0;
+      rendezvous[warp][r].values = lane_values[warp][r];
+    }
   ready.clear();
   actor->who.epoch = 0;
 
   while (exited < count) {
-    if (next < count) {
-      if (idle.empty()) {
-        make_context(fibers[unbuilt], stacks.stack(unbuilt), Stacks::kBytes, fiber_main);
-        idle.push_back(unbuilt++);
-      }
-      fiber = idle.back();
-      idle.pop_back();
-      switch_context(main, fibers[fiber]);
+    if (next < count || !ready.empty()) {
+      switch_context(main, next_context());
       if (thread < 0) idle.push_back(fiber);
-    } else if (!ready.empty()) {
-      const int t = ready.back();
-      ready.pop_back();
-      resume(t);
     } else if (!release_barrier()) {
       report_deadlock();
       aborted = cudaErrorLaunchTimeout;
@@ -54,6 +48,25 @@ bool Block::run(void (*fiber_main)()) {
     if (aborted != cudaSuccess) return false;
   }
   return true;
+}
+
+Context& Block::next_context() {
+  if (next < count) {
+    if (idle.empty()) {
+      make_context(fibers[unbuilt], stacks.stack(unbuilt), Stacks::kBytes, fiber_main);
+      idle.push_back(unbuilt++);
+    }
+    fiber = idle.back();
+    idle.pop_back();
+  } else if (!ready.empty()) {
+    const int t = ready.back();
+    ready.pop_back();
+    threads[t].state = DeviceThread::active;
+    fiber = threads[t].fiber;
+  } else {
+    return main;
+  }
+  return fibers[fiber];
 }
 
 void Block::become(int index) {
@@ -80,15 +93,9 @@ void Block::park(DeviceThread::State state, const void* site) {
   const int self = thread;
   threads[self].state = state;
   threads[self].site = site;
-  switch_context(fibers[threads[self].fiber], main);
+  Context& mine = fibers[threads[self].fiber];
+  switch_context(mine, next_context());
   become(self);
-}
-
-void Block::resume(int t) {
-  threads[t].state = DeviceThread::active;
-  fiber = threads[t].fiber;
-  switch_context(main, fibers[fiber]);
-  if (thread < 0) idle.push_back(fiber);
 }
 
 bool Block::release_barrier() {
@@ -115,6 +122,7 @@ bool Block::release_barrier() {
     if (threads[t].state != DeviceThread::at_barrier) continue;
     threads[t].state = DeviceThread::ready;
     threads[t].predicate = result_count;
+    threads[t].participants = waiting;
     ready.push_back(t);
   }
   const uint32_t mode = rng->below(3);
@@ -152,14 +160,17 @@ Rendezvous* Block::meet(unsigned mask, Rendezvous::Kind kind, uint64_t value, co
   if ((mask >> lane & 1u) == 0) return fault("called by a lane that its mask does not name");
   const int lanes = std::min(32, count - warp * 32);
   if (lanes < 32 && (mask >> lanes) != 0) return fault("whose mask names lanes that the block does not have");
-  Rendezvous* r = nullptr;
-  for (auto& candidate : rendezvous[warp])
+  Rendezvous *r = nullptr, *unused = nullptr;
+  for (Rendezvous& candidate : rendezvous[warp]) {
     if (candidate.mask == mask && candidate.kind == kind && candidate.arrived != mask &&
-        (candidate.arrived >> lane & 1u) == 0)
+        (candidate.arrived >> lane & 1u) == 0) {
       r = &candidate;
+      break;
+    }
+    if (candidate.mask == 0 && unused == nullptr) unused = &candidate;
+  }
   if (r == nullptr) {
-    for (auto& candidate : rendezvous[warp])
-      if (candidate.mask == 0) r = &candidate;
+    r = unused;
     if (r == nullptr) return fault("too divergent: more than 8 open in one warp");
     r->mask = mask, r->kind = kind, r->arrived = 0, r->unread = 0;
   }
@@ -184,7 +195,7 @@ int barrier(Combine combine, int predicate, const void* site) {
   self.predicate = predicate;
   block.park(DeviceThread::at_barrier, site);
   switch (combine) {
-    case Combine::all: return self.predicate == block.count - block.exited;
+    case Combine::all: return self.predicate == self.participants;
     case Combine::any: return self.predicate > 0;
     default: return self.predicate;
   }

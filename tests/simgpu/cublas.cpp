@@ -34,16 +34,6 @@ Blas* blas_of(cublasHandle_t handle, const char* call) {
   return b;
 }
 
-bool type_of(cudaDataType t, Type* result) {
-  switch (t) {
-    case CUDA_R_64F: *result = Type::f64; return true;
-    case CUDA_R_32F: *result = Type::f32; return true;
-    case CUDA_R_16F: *result = Type::f16; return true;
-    case CUDA_R_16BF: *result = Type::bf16; return true;
-    default: return false;
-  }
-}
-
 // The scalars are of the compute type: float, except for a product in double.
 double scalar(const void* p, bool is_double) {
   return is_double ? *static_cast<const double*>(p) : static_cast<double>(*static_cast<const float*>(p));

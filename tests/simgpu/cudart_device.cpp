@@ -185,6 +185,15 @@ cudaError_t cudaDeviceSynchronize() {
   return finish(status);
 }
 
+// The driver's own API is not simulated: none of it is found.
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  SIMGPU_CALL(cudaGetDriverEntryPointByVersion);
+  *function = nullptr;
+  if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
 cudaError_t cudaProfilerStart() { return cudaSuccess; }
 cudaError_t cudaProfilerStop() { return cudaSuccess; }
 }

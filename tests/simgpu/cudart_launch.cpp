@@ -72,6 +72,7 @@ cudaError_t launch(const cudaLaunchConfig_t& c, const void* function, void** arg
         }
         if (!launch->kernel->instrumented) w.uninstrumented = true;
         running->whole_op = false;
+        running->traced = w.config.check;
         w.lost = execute(*launch, *running, w.rng);
       },
       5 + threads / 1e5);

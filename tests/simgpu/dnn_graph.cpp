@@ -174,6 +174,20 @@ std::string DnnGraph::name() const {
   return text + ")";
 }
 
+// Does the tensor, its axes in whatever order, fill its memory without gaps?
+static bool is_dense(const DnnTensor& t) {
+  std::vector<std::pair<int64_t, int64_t>> axes;  // stride, length
+  for (size_t d = 0; d < t.dims.size(); ++d)
+    if (t.dims[d] > 1) axes.emplace_back(t.strides[d], t.dims[d]);
+  std::sort(axes.begin(), axes.end());
+  int64_t expected = 1;
+  for (const auto& [stride, length] : axes) {
+    if (stride != expected) return false;
+    expected *= length;
+  }
+  return true;
+}
+
 std::vector<Range> dnn_ranges(const DnnGraph& graph, const std::map<int64_t, void*>& pointers) {
   std::set<int64_t> reads, writes;
   for (const DnnNode& n : graph.nodes) {
@@ -186,11 +200,15 @@ std::vector<Range> dnn_ranges(const DnnGraph& graph, const std::map<int64_t, voi
   const auto add = [&](int64_t uid, bool write) {
     const DnnTensor& t = graph.tensors.at(uid);
     if (t.is_virtual || t.by_value) return;
+    const size_t element = size_of(t.type);
+    if (is_dense(t)) {
+      ranges.push_back({pointers.at(uid), static_cast<size_t>(t.elements()) * element, write});
+      return;
+    }
     // Offsets that the tensor uses, as runs of neighbours.
     std::vector<int64_t> offsets(static_cast<size_t>(t.elements()));
     for_elements(t.dims, t.strides, [&](size_t i, int64_t at) { offsets[i] = at; });
     std::sort(offsets.begin(), offsets.end());
-    const size_t element = size_of(t.type);
     for (size_t i = 0; i < offsets.size();) {
       size_t j = i + 1;
       while (j < offsets.size() && offsets[j] <= offsets[j - 1] + 1) ++j;

@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <library_types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,17 @@
 namespace simgpu {
 
 enum class Type : uint8_t { f64, f32, f16, bf16, i8, u8, i32, u32, i64, u64 };
+
+// False for a type that is not simulated.
+inline bool type_of(cudaDataType t, Type* result) {
+  switch (t) {
+    case CUDA_R_64F: *result = Type::f64; return true;
+    case CUDA_R_32F: *result = Type::f32; return true;
+    case CUDA_R_16F: *result = Type::f16; return true;
+    case CUDA_R_16BF: *result = Type::bf16; return true;
+    default: return false;
+  }
+}
 
 inline size_t size_of(Type t) {
   switch (t) {

@@ -50,8 +50,7 @@ SharedCell& shared_cell(uintptr_t address) {
 }
 
 void on_access(uintptr_t address, size_t bytes, uint8_t flags) {
-  if (running == nullptr || running->whole_op) return;
-  if (!world().config.check) return;
+  if (running == nullptr || !running->traced) return;
   const auto* p = reinterpret_cast<const char*>(address);
   if (address - arena_base < kSpanBytes) {
     check_access(address, bytes, flags);

@@ -5,6 +5,7 @@ namespace simgpu {
 
 void reset_graphs();
 void reset_cublas();
+void reset_cublaslt();
 void reset_cudnn();
 void reset_nccl();
 

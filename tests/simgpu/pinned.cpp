@@ -25,15 +25,24 @@ struct Guard {
 };
 std::vector<Guard> guards;
 
+int allowed(uintptr_t page) {
+  int access = PROT_READ | PROT_WRITE;
+  for (const Guard& g : guards) {
+    if (g.end <= page || page + kPage <= g.begin) continue;
+    access = g.write ? PROT_NONE : std::min(access, PROT_READ);
+    if (access == PROT_NONE) break;
+  }
+  return access;
+}
+
+// One call for each run of pages that are to be alike.
 void protect_pages(uintptr_t begin, uintptr_t end) {
-  for (uintptr_t page = begin & ~(kPage - 1); page < end; page += kPage) {
-    int access = PROT_READ | PROT_WRITE;
-    for (const Guard& g : guards) {
-      if (g.end <= page || page + kPage <= g.begin) continue;
-      access = g.write ? PROT_NONE : std::min(access, PROT_READ);
-      if (access == PROT_NONE) break;
-    }
-    mprotect(reinterpret_cast<void*>(page), kPage, access);
+  for (uintptr_t first = begin & ~(kPage - 1); first < end;) {
+    const int access = allowed(first);
+    uintptr_t next = first + kPage;
+    while (next < end && allowed(next) == access) next += kPage;
+    mprotect(reinterpret_cast<void*>(first), next - first, access);
+    first = next;
   }
 }
 

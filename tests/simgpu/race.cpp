@@ -1,5 +1,6 @@
 #include "simgpu/race.h"
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -11,13 +12,14 @@ namespace simgpu {
 namespace {
 
 const Clock* current_clock = nullptr;
-uint32_t ordered_op = 0;  // the last one found to be before the current operation
+uint32_t ordered[64] =
+    {};  // operations found to be before the current one; by the last bits of their numbers
 
 bool op_before(uint32_t id) {
-  if (id == ordered_op) return true;
+  if (ordered[id % 64] == id) return true;
   const World::Past& p = world().past[id];
   if (current_clock->at(p.stream) < p.number) return false;
-  ordered_op = id;
+  ordered[id % 64] = id;
   return true;
 }
 
@@ -78,7 +80,7 @@ bool first_time(uint32_t a, uint32_t b, bool shared) {
 
 void begin_checking(const Op& op) {
   current_clock = &op.clock;
-  ordered_op = 0;
+  std::fill(std::begin(ordered), std::end(ordered), 0u);
   told.clear();
 }
 

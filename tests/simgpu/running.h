@@ -18,6 +18,7 @@ struct Running {
   Who who;
   int device = 0;
   bool whole_op = false;      // a library call: one actor, no threads
+  bool traced = false;        // a kernel whose accesses are checked
   uint64_t block_serial = 0;  // never the same again: shared memory belongs to one block
 };
 

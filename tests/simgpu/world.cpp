@@ -73,6 +73,7 @@ void reset(const Config& c) {
   std::lock_guard guard(w.mutex);
   reset_graphs();
   reset_cublas();
+  reset_cublaslt();
   reset_cudnn();
   reset_nccl();
   reset_memory();

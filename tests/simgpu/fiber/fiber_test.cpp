@@ -23,7 +23,8 @@ void count_to_three() {
   double sum = me;
   for (int i = 1; i <= 3; ++i) {
     volatile char deep[8192];
-    deep[0] = deep[8191] = static_cast<char>(i);
+    deep[0] = static_cast<char>(i);
+    deep[8191] = static_cast<char>(i);
     trace.push_back(me * 10 + i);
     yield();
     sum = sum * 2 + deep[0] + deep[8191];
