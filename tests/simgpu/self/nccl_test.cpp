@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "simgpu/kernels/kernels.h"
 #include "simgpu/self/fixture.h"
 
 namespace {
@@ -72,6 +73,40 @@ TEST_F(Collectives, groups_gather_and_scatter) {
     EXPECT_EQ(download(all[r], 4), (std::vector<float>{1, 10, 2, 10}));
     EXPECT_EQ(download(part[r], 2), (r == 0 ? std::vector<float>{2, 20} : std::vector<float>{4, 20}));
   }
+}
+
+// What tests of data-parallel training will assert: bucket 1 is reduced while bucket 0 is still being computed.
+TEST_F(Collectives, overlap_with_compute_shows_in_the_timeline) {
+  ncclComm_t comms[2];
+  ASSERT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclSuccess);
+  cudaStream_t compute[2], side[2];
+  float* bucket[2][2];
+  for (int r = 0; r < 2; ++r) {
+    CUDA_CHECK(cudaSetDevice(r));
+    compute[r] = stream = make_stream(), side[r] = make_stream();
+    for (float*& b : bucket[r]) b = upload(std::vector<float>(1000, 1.0f));
+    cudaEvent_t ready = make_event();
+    axpby<float>(bucket[r][1], bucket[r][1], 1, 1, 1000, compute[r]);
+    CUDA_CHECK(cudaEventRecord(ready, compute[r]));
+    CUDA_CHECK(cudaStreamWaitEvent(side[r], ready, 0));
+    axpby<float>(bucket[r][0], bucket[r][0], 1, 1, 1000, compute[r]);
+  }
+  ncclGroupStart();
+  for (int r = 0; r < 2; ++r)
+    ncclAllReduce(bucket[r][1], bucket[r][1], 1000, ncclFloat, ncclSum, comms[r], side[r]);
+  ncclGroupEnd();
+  for (int r = 0; r < 2; ++r) CUDA_CHECK(cudaStreamSynchronize(compute[r]));
+  for (int r = 0; r < 2; ++r) CUDA_CHECK(cudaStreamSynchronize(side[r]));
+  std::vector<simgpu::Span> kernels, reductions;
+  for (const simgpu::Span& s : simgpu::timeline()) {
+    if (s.device != 1) continue;  // the rank that issues last
+    if (s.name == "axpby_kernel<float>") kernels.push_back(s);
+    if (s.name == "ncclAllReduce") reductions.push_back(s);
+  }
+  ASSERT_EQ(kernels.size(), 2u);
+  ASSERT_EQ(reductions.size(), 1u);
+  EXPECT_GE(reductions[0].start_us, kernels[0].end_us);
+  EXPECT_LT(reductions[0].start_us, kernels[1].end_us);
 }
 
 TEST_F(Collectives, an_abort_lets_the_others_go_on_with_an_error) {
