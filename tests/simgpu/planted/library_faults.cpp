@@ -2,6 +2,7 @@
 #include <cublas_v2.h>
 #include <nccl.h>
 
+#include <barrier>
 #include <functional>
 #include <thread>
 
@@ -28,8 +29,10 @@ void multiply(cudaStream_t stream, const float* a, int lda, const float* b, floa
 void two_ranks(const std::function<void(int, ncclComm_t, cudaStream_t, cudaStream_t)>& f) {
   ncclUniqueId id;
   ncclGetUniqueId(&id);
+  std::barrier both_known(2);  // to the simulator, before one waits for the other
   const auto rank_main = [&](int rank) {
     CUDA_CHECK(cudaSetDevice(rank));
+    both_known.arrive_and_wait();
     ncclComm_t comm;
     if (ncclCommInitRank(&comm, 2, id, rank) != ncclSuccess) return;
     f(rank, comm, new_stream(), new_stream());

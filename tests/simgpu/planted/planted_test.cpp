@@ -6,7 +6,7 @@ simgpu::Config config_of(uint64_t seed) {
   simgpu::Config config;
   config.seed = seed;
   config.policy = static_cast<simgpu::Policy>(seed % 3);
-  config.patience_ms = 300;
+  config.patience_ms = 5000;
   return config;
 }
 

@@ -1,6 +1,7 @@
 // Collectives: one thread a rank, and one thread for all ranks in groups.
 #include <nccl.h>
 
+#include <barrier>
 #include <thread>
 
 #include "simgpu/kernels/kernels.h"
@@ -12,6 +13,7 @@ struct Collectives : SimulatedGpu {
   void SetUp() override {
     simgpu::Config config;
     config.devices = 4;
+    config.patience_ms = 20000;
     config.policy = simgpu::Policy::random;
     simgpu::reset(config);
   }
@@ -22,10 +24,12 @@ TEST_F(Collectives, threads_all_reduce_and_broadcast) {
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   std::vector<std::vector<float>> results(4);
   std::vector<std::thread> threads;
+  std::barrier all_known(4);  // to the simulator, before one waits for the others
   for (int rank = 0; rank < 4; ++rank)
     threads.emplace_back([&, rank] {
       Gpu me;
       CUDA_CHECK(cudaSetDevice(rank));
+      all_known.arrive_and_wait();
       me.stream = make_stream();
       ncclComm_t comm;
       ASSERT_EQ(ncclCommInitRank(&comm, 4, id, rank), ncclSuccess);
