@@ -15,7 +15,9 @@ class Error : public std::runtime_error {
 };
 
 template <class T>
-concept Printable = requires(std::ostream& out, const T& value) { out << value; };
+concept Printable = requires(std::ostream& out, const T& value) {
+  out << value;
+};
 
 // The text of a message. (Lists of tensors are not printable: they are joined by the op of this name.)
 template <Printable... Args>
