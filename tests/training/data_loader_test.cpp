@@ -197,6 +197,7 @@ TEST(DataLoader, bad_options_and_samples) {
 }
 
 TEST(Cases, C52_worker_exceptions_and_shutdown) {
+  std::thread([] {}).join();  // ThreadSanitizer starts a thread of its own with the first one
   int64_t threads = threads_of_process();
   for (int round = 0; round < 100; round++) {
     // A sample throws: the consumer gets the message after the batches before it, then clean failures.
