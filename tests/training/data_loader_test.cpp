@@ -198,6 +198,7 @@ TEST(DataLoader, bad_options_and_samples) {
 
 TEST(Cases, C52_worker_exceptions_and_shutdown) {
   std::thread([] {}).join();  // ThreadSanitizer starts a thread of its own with the first one
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a joined thread stays visible for a moment
   int64_t threads = threads_of_process();
   for (int round = 0; round < 100; round++) {
     // A sample throws: the consumer gets the message after the batches before it, then clean failures.
