@@ -25,6 +25,10 @@ Tensor with_current_history(const Tensor& tensor) {
 
 // Is an in-place `op` on `self` to be recorded? Throws if it would have to be but cannot.
 bool record_in_place(const char* op, const Tensor& self, const Tensor* source = nullptr) {
+  for (int i = 0; i < self.ndim(); i++)
+    LOCKSTEP_CHECK(self.shape()[i] <= 1 || self.strides()[i] != 0, "[", op,
+                   "] in-place change of a broadcast view: axis ", i, " of shape ", self.shape(),
+                   " has one element in memory for all; clone it first");
   if (!grad_enabled() || !(self.requires_grad() || (source && source->requires_grad()))) return false;
   LOCKSTEP_CHECK(!(self.is_leaf() && self.requires_grad()), "[", op,
                  "] in-place change of a leaf that requires a gradient; do it under NoGradGuard");
@@ -61,6 +65,8 @@ void check_same_device(const char* op, std::initializer_list<const Tensor*> tens
 }
 
 Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner) {
+  LOCKSTEP_CHECK(data || shape.numel() == 0, "[wrap] got null for shape ", shape,
+                 ", expected memory of the caller");
   auto storage = std::make_shared<Storage>();
   storage->data = data;
   storage->bytes = size_t(shape.numel()) * element_size(dtype);

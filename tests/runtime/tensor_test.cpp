@@ -259,5 +259,20 @@ TEST(Tensor, MetaKnowsShapesOnly) {
   EXPECT_EQ(x.to(DType::float16).bytes(), size_t(8) << 20);
 }
 
+TEST(Tensor, in_place_changes_of_a_broadcast_view_are_refused) {
+  Tensor one = zeros({1}), many = from_vector<float>({1, 2, 3, 4}), view = one.expand({4});
+  EXPECT_THROW(view.add_(many), Error);
+  EXPECT_THROW(view.copy_(many), Error);
+  EXPECT_THROW(view.fill_(1), Error);
+  EXPECT_THROW(view.mul_(2), Error);
+  EXPECT_EQ(one.item(), 0);
+  EXPECT_EQ(one.expand({1, 1}).add_(ones({1, 1})).item(), 1);
+}
+
+TEST(Tensor, wrapped_memory_must_exist) {
+  EXPECT_THROW(Tensor::wrap(nullptr, {4}, DType::float32), Error);
+  EXPECT_EQ(Tensor::wrap(nullptr, {0}, DType::float32).numel(), 0);
+}
+
 }  // namespace
 }  // namespace lockstep
